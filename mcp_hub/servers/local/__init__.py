@@ -77,7 +77,7 @@ def tool(
     *,
     tags: str | Sequence[str] = (),
     preset: Mapping[str, Any] | None = None,
-    **said: Any,
+    **options: Any,
 ) -> F | Callable[[F], F]:
     """Marks a callable as a tool and returns it unchanged.
 
@@ -86,7 +86,7 @@ def tool(
     is not callable or cannot be marked.
     """
     labels = (tags,) if isinstance(tags, str) else tuple(tags)
-    mark = Mark(tags=labels, preset=dict(preset or {}), module=sys._getframe(1).f_globals.get("__name__"), **said)
+    mark = Mark(tags=labels, preset=dict(preset or {}), module=sys._getframe(1).f_globals.get("__name__"), **options)
 
     def decorate(target: F) -> F:
         if not callable(target):

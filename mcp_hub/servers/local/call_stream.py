@@ -44,10 +44,10 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:
-    """Runs a sync function in this thread and calls `emit(chunk, more)` for each chunk.
+    """Runs a sync function in this thread and calls `emit(chunk, has_more)` for each chunk.
 
-    `more` says whether other chunks may follow. An exception that `emit` raises ends a generator. Returns None, or an
-    awaitable or async iterator that the function returned, for `run_on_loop`.
+    `has_more` says whether other chunks may follow. An exception that `emit` raises ends a generator. Returns None, or
+    an awaitable or async iterator that the function returned, for `run_on_loop`.
     """
     value = start()
     if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
@@ -93,42 +93,42 @@ async def chunks(start: Start, *, asynchronous: bool) -> AsyncGenerator[tuple[An
 async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
-    places = threading.Semaphore(AHEAD)
+    slots = threading.Semaphore(AHEAD)
     stopped = threading.Event()
 
-    def put(one: Any, more: Any) -> None:
-        places.acquire()
+    def put(item: Any, has_more: Any) -> None:
+        slots.acquire()
         if stopped.is_set():
             raise CancelledError
         try:
-            loop.call_soon_threadsafe(arrived.put_nowait, (one, more))
+            loop.call_soon_threadsafe(arrived.put_nowait, (item, has_more))
         except RuntimeError:  # the loop is closed, so nobody waits for chunks
             raise CancelledError from None
 
     def work() -> None:
-        error = rest = None
+        error = continuation = None
         try:
-            rest = run_in_thread(start, put)
+            continuation = run_in_thread(start, put)
         except CancelledError:
             return
         except BaseException as raised:  # also sys.exit, which must end the call and not only the thread
             error = raised
         with contextlib.suppress(CancelledError):
-            put(_END, (error, rest))
+            put(_END, (error, continuation))
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name="tool", daemon=True).start()
     try:
-        while (one := await arrived.get())[0] is not _END:
-            places.release()
-            yield one
-        error, rest = one[1]
+        while (item := await arrived.get())[0] is not _END:
+            slots.release()
+            yield item
+        error, continuation = item[1]
         if error is not None:
             raise error if isinstance(error, Exception) else RuntimeError(str(error) or type(error).__name__)
-        if rest is not None:
-            async with aclosing(run_on_loop(rest)) as stream:
+        if continuation is not None:
+            async with aclosing(run_on_loop(continuation)) as stream:
                 async for chunk in stream:
                     yield chunk
     finally:
         stopped.set()
-        places.release(AHEAD)  # wakes a thread that waits in `put`, which then ends
+        slots.release(AHEAD)  # wakes a thread that waits in `put`, which then ends

@@ -25,7 +25,7 @@ class CallThreads:
 
     def __init__(self) -> None:
         self._queued: queue.SimpleQueue[tuple[Hashable, Work]] = queue.SimpleQueue()
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         self._running: set[Hashable] = set()
         self._threads = 0
         self._idle = 0
@@ -33,7 +33,7 @@ class CallThreads:
 
     def run(self, call: Hashable, work: Work) -> None:
         """Runs `work` as soon as a thread is free. `call` identifies it for `give_up`."""
-        with self._changing:
+        with self._lock:
             self._queued.put((call, work))
             if self._idle:
                 self._idle -= 1
@@ -42,7 +42,7 @@ class CallThreads:
 
     def give_up(self, call: Hashable) -> None:
         """Gives the place of a running function to others. Does nothing if the function has ended or waits."""
-        with self._changing:
+        with self._lock:
             if call in self._running and self._given_up < MAX_GIVEN_UP:
                 self._running.remove(call)
                 self._given_up += 1
@@ -52,18 +52,18 @@ class CallThreads:
 
     def _add_thread(self) -> None:
         self._threads += 1
-        threading.Thread(target=self._live, name="tool", daemon=True).start()
+        threading.Thread(target=self._work_loop, name="tool", daemon=True).start()
 
-    def _live(self) -> None:
+    def _work_loop(self) -> None:
         while True:
             call, work = self._queued.get()
-            with self._changing:
+            with self._lock:
                 self._running.add(call)
             try:
                 work()
             except BaseException:  # also sys.exit, which would end the thread
                 traceback.print_exc()
-            with self._changing:
+            with self._lock:
                 if call not in self._running:
                     self._given_up -= 1
                     return

@@ -60,21 +60,21 @@ def as_json(value: Any, unknown: Callable[[Any], Any]) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        members = {name: as_json(one, unknown) for name, one in value.items()}
-        if kind is dict and all(type(name) is str and one is value[name] for name, one in members.items()):
+        members = {name: as_json(item, unknown) for name, item in value.items()}
+        if kind is dict and all(type(name) is str and item is value[name] for name, item in members.items()):
             return value
-        return {str(name): one for name, one in members.items()}
+        return {str(name): item for name, item in members.items()}
     if isinstance(value, list | tuple | AnySet):
-        items = [as_json(one, unknown) for one in value]
+        items = [as_json(item, unknown) for item in value]
         return value if kind is list and all(a is b for a, b in zip(items, value, strict=True)) else items
-    return _written(value, unknown)
+    return _converted(value, unknown)
 
 
-def _written(value: Any, unknown: Callable[[Any], Any]) -> Any:
+def _converted(value: Any, unknown: Callable[[Any], Any]) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True, warnings=False, fallback=unknown)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: as_json(getattr(value, one.name), unknown) for one in dataclasses.fields(value)}
+        return {member.name: as_json(getattr(value, member.name), unknown) for member in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return as_json(value.value, unknown)
     if isinstance(value, str | PurePath | UUID | Decimal):
@@ -147,20 +147,22 @@ class DirectCall:
 
     A caller that receives this very object unchanged may use `value` instead.
     """
-    _given: Mapping[str, Any] = field(default_factory=dict)
-    _shown: dict[str, Any] = field(default_factory=dict)
+    _arguments: Mapping[str, Any] = field(default_factory=dict)
+    _json_arguments: dict[str, Any] = field(default_factory=dict)
 
     def shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Keeps the arguments of the call, and returns them as JSON for policies and call records. Raises NotJson."""
-        self._given = arguments
-        self._shown = _as_json_arguments(arguments, _text_of)
-        self.objects = any(self._shown[name] is not value for name, value in arguments.items())
-        return dict(self._shown)
+        self._arguments = arguments
+        self._json_arguments = _as_json_arguments(arguments, _text_of)
+        self.objects = any(self._json_arguments[name] is not value for name, value in arguments.items())
+        return dict(self._json_arguments)
 
     def restored(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments after the policies, with the original objects in place of their unchanged JSON."""
         return {
-            name: self._given[name] if name in self._shown and value is self._shown[name] else value
+            name: self._arguments[name]
+            if name in self._json_arguments and value is self._json_arguments[name]
+            else value
             for name, value in arguments.items()
         }
 
@@ -173,15 +175,15 @@ class FunctionServer(LocalServer):
 
     def __init__(self) -> None:
         super().__init__({}, [], -1, -1, name="mcp-hub functions")
-        self._changing = threading.Lock()
-        self._direct: dict[str, DirectCall] = {}
-        self._of: dict[RunningCall, DirectCall] = {}
+        self._lock = threading.Lock()
+        self._by_key: dict[str, DirectCall] = {}
+        self._by_call: dict[RunningCall, DirectCall] = {}
         self._deliver: Callable[[Message], None] | None = None
         self._serving = False
         self.checks = True
         """Whether arguments that are JSON are checked."""
 
-    def _tell_author(self, tool: LocalTool, error: BaseException) -> None:
+    def _log_failure(self, tool: LocalTool, error: BaseException) -> None:
         """Does nothing: the program that called the function gets the exception itself."""
 
     def __iter__(self) -> Iterator[LocalTool]:
@@ -193,13 +195,13 @@ class FunctionServer(LocalServer):
 
     def put(self, tool: LocalTool) -> None:
         """Adds a tool, or replaces the one of the same name."""
-        with self._changing:
+        with self._lock:
             self._tools = {**self._tools, tool.name: tool}
         self._announce()
 
     def remove(self, name: str) -> None:
         """Removes a tool; does nothing if there is none of this name."""
-        with self._changing:
+        with self._lock:
             self._tools = {key: tool for key, tool in self._tools.items() if key != name}
         self._announce()
 
@@ -207,11 +209,11 @@ class FunctionServer(LocalServer):
     def called(self, direct: DirectCall) -> Iterator[str]:
         """Yields a key. A call with this key in its `_meta` within the block is the one that `direct` describes."""
         key = secrets.token_hex(16)
-        self._direct[key] = direct
+        self._by_key[key] = direct
         try:
             yield key
         finally:
-            del self._direct[key]
+            del self._by_key[key]
 
     def link(self) -> FunctionLink:
         """Returns a new link to this server."""
@@ -219,11 +221,11 @@ class FunctionServer(LocalServer):
 
     def begin_anew(self) -> None:
         """Resets the server in the child process after a fork, where none of its threads exists."""
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         self._threads = CallThreads()
         self.__dict__.pop("_loop", None)
         self._serving = False
-        self._running, self._direct, self._of, self._deliver = {}, {}, {}, None
+        self._running, self._by_key, self._by_call, self._deliver = {}, {}, {}, None
 
     def attach(self, deliver: Callable[[Message], None] | None) -> None:
         """Sets the function that receives the server's messages; it may be called from any thread."""
@@ -232,7 +234,7 @@ class FunctionServer(LocalServer):
     def take(self, message: Message) -> None:
         """Handles one message from the hub. The answer goes to the function that `attach` set."""
         if "id" not in message:
-            self._note(message)
+            self._notification(message)
         elif "method" in message:
             self._request(message)
 
@@ -246,45 +248,45 @@ class FunctionServer(LocalServer):
 
     def _direct_of(self, params: dict[str, Any]) -> DirectCall | None:
         meta = params.get("_meta")
-        return self._direct.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
+        return self._by_key.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
 
-    def _bound(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
+    def _bind(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
         direct, checks = self._direct_of(params), self.checks
         if direct is not None:
             arguments, checks = direct.restored(arguments), checks and not direct.objects
         return tool.bind(arguments, id=id, check=checks)
 
-    def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
+    def _start(self, running: RunningCall, request: PendingRequest, params: dict[str, Any]) -> None:
         direct = self._direct_of(params)
         context = direct.context.copy() if direct is not None else contextvars.copy_context()
         context.run(_IN_CALL.set, True)
         if direct is not None:
-            self._of[running] = direct
+            self._by_call[running] = direct
             context.run(enter_trace, params["_meta"])
 
         def work() -> Coroutine[Any, Any, None]:
             refused = running.call.refused is not None
-            return self._on_loop(running, answer, no_chunks() if refused else running.tool.chunks(running.call))
+            return self._on_loop(running, request, no_chunks() if refused else running.tool.chunks(running.call))
 
         if direct is not None and direct.loop is None and running.tool.is_async:
             # The caller blocks until the call ends, perhaps on the loop on which other functions run.
             threading.Thread(target=context.run, args=(asyncio.run, work()), name="function", daemon=True).start()
             return
-        theirs = direct.loop if direct is not None and running.tool.is_async else None
-        loop, working = theirs or self._own_loop(), work()
+        caller_loop = direct.loop if direct is not None and running.tool.is_async else None
+        loop, coroutine = caller_loop or self._own_loop(), work()
         try:
             # A loop runs a task in the context in which the task was scheduled.
-            running.works(context.run(asyncio.run_coroutine_threadsafe, working, loop))
+            running.works(context.run(asyncio.run_coroutine_threadsafe, coroutine, loop))
         except RuntimeError as error:  # the loop has ended, so nobody waits for the call
-            working.close()
-            self._of.pop(running, None)
-            self._finished(running, answer, error, failure_of(running.tool.name, error))
+            coroutine.close()
+            self._by_call.pop(running, None)
+            self._complete(running, request, error, failure_of(running.tool.name, error))
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
-        with self._changing:
+        with self._lock:
             if not self._serving:
                 self._serving = True
-                threading.Thread(target=_live, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
+                threading.Thread(target=_run_loop, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
         return self._loop
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -293,31 +295,31 @@ class FunctionServer(LocalServer):
 
     def close(self) -> None:
         """Ends the async functions on the server's own loop. Functions on the loops of their callers continue."""
-        with self._changing:
+        with self._lock:
             if self._serving:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _on_loop(
-        self, running: RunningCall, answer: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
+        self, running: RunningCall, request: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
     ) -> None:
-        direct = self._of.get(running)
+        direct = self._by_call.get(running)
         try:
             async with aclosing(stream):
-                async for chunk, more in stream:
-                    running.heard(chunk, more)
+                async for chunk, has_more in stream:
+                    running.add_chunk(chunk, has_more)
                     if direct is not None:
-                        _tell(direct, chunk, more)
+                        _deliver_chunk(direct, chunk, has_more)
         except BaseException as error:  # also sys.exit, which would end the loop
-            self._finished(running, answer, error, await self._failure(running, error))
+            self._complete(running, request, error, await self._failure(running, error))
         else:
-            self._finished(running, answer, None, await self._refusal(running))
+            self._complete(running, request, None, await self._refusal(running))
         finally:
-            self._of.pop(running, None)
+            self._by_call.pop(running, None)
 
     def _outcome(
         self, running: RunningCall, error: BaseException | None, failure: dict[str, Any] | None
     ) -> dict[str, Any]:
-        direct = self._of.get(running)
+        direct = self._by_call.get(running)
         result = super()._outcome(running, error, failure)
         if direct is not None:
             direct.error = error
@@ -330,24 +332,24 @@ class FunctionServer(LocalServer):
         return result
 
 
-def _live(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
-    left = asyncio.all_tasks(loop)
-    for task in left:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
     loop.close()
 
 
-def _tell(direct: DirectCall, chunk: Any, more: bool) -> None:
+def _deliver_chunk(direct: DirectCall, chunk: Any, has_more: bool) -> None:
     if direct.on_chunk is None:
         return
     if direct.loop is None:
-        direct.on_chunk(chunk, more)
+        direct.on_chunk(chunk, has_more)
         return
     with suppress(RuntimeError):  # the loop has ended, so nobody waits for chunks
-        direct.loop.call_soon_threadsafe(direct.on_chunk, chunk, more)
+        direct.loop.call_soon_threadsafe(direct.on_chunk, chunk, has_more)
 
 
 class FunctionLink(Link):

@@ -90,18 +90,18 @@ def load(
     added to `duplicates`, and preset values to `presets`, even those of a file that does not import.
     """
     tools: dict[str, LocalTool] = {}
-    places: dict[str, Path] = {}
-    twice: list[Duplicate] = [] if duplicates is None else duplicates
+    sources: dict[str, Path] = {}
+    repeated: list[Duplicate] = [] if duplicates is None else duplicates
     for folder in (directory, directory / "builtin"):
         if folder.is_dir():
             sys.path.insert(0, str(folder))
             for path in sorted(folder.glob("*.py")):
                 if not path.name.startswith("_"):
                     for tool in _tools_of(path, report, [] if presets is None else presets):
-                        if (first := places.setdefault(tool.name, path)) is path and tool.name not in tools:
+                        if (first := sources.setdefault(tool.name, path)) is path and tool.name not in tools:
                             tools[tool.name] = tool
                         else:
-                            twice.append({"name": tool.name, "kept": str(first), "dropped": str(path)})
+                            repeated.append({"name": tool.name, "kept": str(first), "dropped": str(path)})
     return tools
 
 
@@ -128,13 +128,13 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
         report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
         return
     values = list(vars(module).values())
-    made = {type(value) for value in values if not _is_class(value)}
+    instance_classes = {type(value) for value in values if not _is_class(value)}
     for value in values:
         mark = mark_of(value)
         try:
             if mark is not None and _home(value, mark) == name:
                 tool = LocalTool(value, mark)
-            elif _is_tool_class(value) and value.__module__ == name and value not in made:
+            elif _is_tool_class(value) and value.__module__ == name and value not in instance_classes:
                 tool = _implemented_tool(value())
             elif _is_tool_class(type(value)) and _home_of_object(value) == name:
                 tool = _implemented_tool(value)
@@ -143,7 +143,7 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
             presets += preset_texts(tool.preset)
             yield tool
         except (Exception, SystemExit) as error:  # the class of a tool may raise anything
-            report(f"{path}: {(mark.name if mark else None) or name_of(value)} is left out: {_in_one_line(error)}")
+            report(f"{path}: {(mark.name if mark else None) or name_of(value)} is left out: {_one_line(error)}")
 
 
 @contextmanager
@@ -170,9 +170,11 @@ def _home_of_object(tool: Any) -> str | None:
     return getattr(function, "__module__", None) if function is not None else type(tool).__module__
 
 
-def _in_one_line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     if isinstance(error, ValidationError):  # of a class that cannot be made without arguments
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False))
+        return "; ".join(
+            f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors(include_url=False)
+        )
     return str(error) or type(error).__name__
 
 
@@ -206,13 +208,13 @@ def _implemented_tool(tool: Any) -> LocalTool:
     assert base is not None
     if base.__module__.startswith(_LANGCHAIN):
         return LocalTool(_invocation(tool), Mark(tool.name, tool.description, json_schema=_langchain_schema(tool)))
-    below = [one for one in type(tool).__mro__ if one not in base.__mro__]
-    own = [vars(one) for one in below if not one.__module__.startswith("mcp_hub.")]
-    name = next((name for name in ("_arun", "_run") if any(name in one for one in own)), None)
+    derived = [kind for kind in type(tool).__mro__ if kind not in base.__mro__]
+    namespaces = [vars(kind) for kind in derived if not kind.__module__.startswith("mcp_hub.")]
+    name = next((name for name in ("_arun", "_run") if any(name in namespace for namespace in namespaces)), None)
     if name is None:
         raise TypeError("a BaseTool needs a method _run(self, ...), or an async _arun(self, ...), that does its work")
     method = getattr(tool, name)
-    documented = next((one["__doc__"] for one in own if one.get("__doc__")), None)
+    documented = next((namespace["__doc__"] for namespace in namespaces if namespace.get("__doc__")), None)
     description = tool.description or documented
     if tool.args_schema is not None:
         schema = tool.args_schema.model_json_schema()
@@ -224,9 +226,9 @@ def _implemented_tool(tool: Any) -> LocalTool:
 
 def _base(kind: type[Any]) -> type[Any] | None:
     """Returns the BaseTool that a class derives from, or None."""
-    for one in kind.__mro__[1:]:
-        if one.__name__ == "BaseTool" and one.__module__.partition(".")[0] in _PACKAGES:
-            return one
+    for parent in kind.__mro__[1:]:
+        if parent.__name__ == "BaseTool" and parent.__module__.partition(".")[0] in _PACKAGES:
+            return parent
     return None
 
 
@@ -239,8 +241,8 @@ def _invocation(tool: Any) -> Callable[..., Any]:
 
 def _langchain_schema(tool: Any) -> dict[str, Any]:
     schema = tool.tool_call_schema  # without what LangChain injects
-    found: dict[str, Any] = schema if isinstance(schema, dict) else schema.model_json_schema()
-    return {"type": "object", **found}
+    json_schema: dict[str, Any] = schema if isinstance(schema, dict) else schema.model_json_schema()
+    return {"type": "object", **json_schema}
 
 
 def _checked(name: str, method: Callable[..., Any], model: type[BaseModel]) -> Callable[..., Any]:
@@ -261,12 +263,12 @@ def _schema(parameters: Any) -> Mapping[str, Any] | None:
     if not parameters:
         return None
     properties = {
-        one.name: ({} if one.type == "any" else {"type": one.type})
-        | ({"description": one.description} if one.description else {})
-        for one in parameters
+        parameter.name: ({} if parameter.type == "any" else {"type": parameter.type})
+        | ({"description": parameter.description} if parameter.description else {})
+        for parameter in parameters
     }
     return {
         "type": "object",
         "properties": properties,
-        "required": [one.name for one in parameters if one.required],
+        "required": [parameter.name for parameter in parameters if parameter.required],
     }

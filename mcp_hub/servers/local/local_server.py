@@ -33,8 +33,8 @@ from mcp_hub.servers.local.tool_results import (
     ToolResponse,
     error_result,
     failure_of,
+    location_of,
     marked_as_json,
-    place_of,
     result_of,
 )
 from mcp_hub.transport import RequestId
@@ -49,7 +49,7 @@ MAX_CHUNK: Final = 256 * 1024
 For a longer one, only its arrival is reported; the result has all of it.
 """
 
-Tell = Callable[[dict[str, Any]], None]
+Notify = Callable[[dict[str, Any]], None]
 
 
 class RunningCall:
@@ -58,28 +58,28 @@ class RunningCall:
     A chunk with `is_last` is sent as progress only if another one follows.
     """
 
-    def __init__(self, tool: LocalTool, call: BoundCall, params: dict[str, Any], tell: Tell) -> None:
+    def __init__(self, tool: LocalTool, call: BoundCall, params: dict[str, Any], notify: Notify) -> None:
         meta = params.get("_meta")
         self._token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
-        self._tell = tell
-        self._told = 0
-        self._held: Any = None
+        self._notify = notify
+        self._progress_count = 0
+        self._deferred: Any = None
         self._work: Future[None] | None = None
         self.tool = tool
         self.call = call
         self.last: Any = None
         self.cancelled = False
 
-    def heard(self, chunk: Any, more: bool) -> None:
-        """Takes the next chunk. `more` says whether others may follow."""
+    def add_chunk(self, chunk: Any, has_more: bool) -> None:
+        """Takes the next chunk. `has_more` says whether others may follow."""
         self.last = chunk
-        if not more or self._token is None:
+        if not has_more or self._token is None:
             return
-        held, self._held = self._held, None
-        if held is not None:
-            self._progress(held)
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            self._progress(deferred)
         if isinstance(chunk, ToolResponse) and chunk.is_last:
-            self._held = chunk
+            self._deferred = chunk
         else:
             self._progress(chunk)
 
@@ -99,8 +99,8 @@ class RunningCall:
             self._work.cancel()
 
     def _progress(self, chunk: Any) -> None:
-        self._told += 1
-        params: dict[str, Any] = {"progressToken": self._token, "progress": self._told}
+        self._progress_count += 1
+        params: dict[str, Any] = {"progressToken": self._token, "progress": self._progress_count}
         result = result_of(self.tool.name, chunk)
         texts = [block["text"] for block in result["content"] if block.get("type") == "text"]
         if len(encode(result)) <= MAX_CHUNK:
@@ -108,7 +108,7 @@ class RunningCall:
                 params["message"] = "\n".join(texts)
             if len(texts) != 1 or set(result) != {"content"} or len(result["content"]) != 1:
                 params["_meta"] = {CHUNK_KEY: result}
-        self._tell({"method": eras.PROGRESS, "params": params})
+        self._notify({"method": eras.PROGRESS, "params": params})
 
 
 MAX_LINE: Final = 64 * 1024 * 1024
@@ -140,9 +140,9 @@ class LocalServer:
     ) -> None:
         self._info = {"name": name, "version": VERSION}
         self._tools = tools
-        said = {LEFT_OUT_KEY: left_out, DUPLICATES_KEY: duplicates}
+        meta = {LEFT_OUT_KEY: left_out, DUPLICATES_KEY: duplicates}
         self._redaction = redaction
-        self._meta = {key: found for key, found in said.items() if found}
+        self._meta = {key: value for key, value in meta.items() if value}
         self._stdin = stdin
         self._stdout = stdout
         self._writing = threading.Lock()
@@ -166,12 +166,12 @@ class LocalServer:
         reader = LineReader(MAX_LINE)
         while data := os.read(self._stdin, _CHUNK):
             for line in reader.feed(data):
-                self._take(line)
+                self._receive(line)
 
-    def _tell_author(self, tool: LocalTool, error: BaseException) -> None:
+    def _log_failure(self, tool: LocalTool, error: BaseException) -> None:
         """Logs the exception of a function and where it was raised; the caller gets only the exception."""
         sys.stdout.flush()
-        print(f"{STDERR_WARNING}{tool.name} failed: {place_of(error)}", file=sys.stderr, flush=True)
+        print(f"{STDERR_WARNING}{tool.name} failed: {location_of(error)}", file=sys.stderr, flush=True)
 
     def tell_presets(self, values: list[str]) -> None:
         """Sends the preset values of functions to the hub, so that it can redact them."""
@@ -185,20 +185,20 @@ class LocalServer:
         except Exception as error:
             print(f"closing: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
-    def _take(self, line: Line | OversizedLine) -> None:
+    def _receive(self, line: Line | OversizedLine) -> None:
         try:
             message = None if isinstance(line, OversizedLine) else decode(line)
         except FrameError:
-            self._refuse(None, ProtocolError(PARSE_ERROR, "Parse error"))
+            self._send_error(None, ProtocolError(PARSE_ERROR, "Parse error"))
             return
         if not isinstance(message, dict):
-            self._refuse(None, ProtocolError(INVALID_REQUEST, "A message is one JSON-RPC object."))
+            self._send_error(None, ProtocolError(INVALID_REQUEST, "A message is one JSON-RPC object."))
         elif "id" not in message:
-            self._note(message)
+            self._notification(message)
         elif "method" in message:
             self._request(message)
 
-    def _note(self, message: Message) -> None:
+    def _notification(self, message: Message) -> None:
         params = message.get("params")
         if message.get("method") == eras.CANCELLED and isinstance(params, dict):
             running = self._running.pop(params.get("requestId", ""), None)
@@ -226,7 +226,7 @@ class LocalServer:
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
             self._answer(request_id, str(method), handler(params), modern)
         except ProtocolError as error:
-            self._refuse(request_id, error)
+            self._send_error(request_id, error)
 
     def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         version = eras.negotiated_revision(params.get("protocolVersion"))
@@ -255,66 +255,70 @@ class LocalServer:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
-            bound = self._bound(tool, str(request_id), arguments, params)
+            bound = self._bind(tool, str(request_id), arguments, params)
         except (InvalidArguments, FrameError) as error:  # arguments from a program may not be JSON
             bound = BoundCall(
                 str(request_id), arguments, [], {}, refused=error_result("invalid_parameters", tool.name, str(error))
             )
         running = self._running[request_id] = RunningCall(tool, bound, params, self._send)
-        self._begin(running, PendingRequest(request_id, modern), params)
+        self._start(running, PendingRequest(request_id, modern), params)
 
-    def _bound(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
+    def _bind(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
         """Binds the arguments of a call. Raises InvalidArguments."""
         return tool.bind(arguments, id=id)
 
-    def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
+    def _start(self, running: RunningCall, request: PendingRequest, params: dict[str, Any]) -> None:
         """Starts a call. `params` are those of the request."""
         tool, bound = running.tool, running.call
         if bound.refused is not None:
-            self._go_on(running, answer, no_chunks())
+            self._schedule(running, request, no_chunks())
         elif tool.is_async:
-            self._go_on(running, answer, call_stream.chunks(lambda: tool.start(bound), asynchronous=True))
+            self._schedule(running, request, call_stream.chunks(lambda: tool.start(bound), asynchronous=True))
         else:
             context = contextvars.copy_context()
-            self._threads.run(running, lambda: context.run(self._in_thread, running, answer))
+            self._threads.run(running, lambda: context.run(self._in_thread, running, request))
 
-    def _in_thread(self, running: RunningCall, answer: PendingRequest) -> None:
+    def _in_thread(self, running: RunningCall, request: PendingRequest) -> None:
         """Runs a sync function in this thread. An awaitable that it returns continues on the loop."""
         if running.cancelled:
             return  # while all threads were busy: its caller was told that it ended
         tool, call = running.tool, running.call
 
-        def emit(chunk: Any, more: bool) -> None:
+        def emit(chunk: Any, has_more: bool) -> None:
             if running.cancelled:
                 raise CancelledError
-            running.heard(chunk if tool.mark.postprocess is None else asyncio.run(tool.finished(call, chunk)), more)
+            running.add_chunk(
+                chunk if tool.mark.postprocess is None else asyncio.run(tool.finished(call, chunk)), has_more
+            )
 
         try:
-            rest = call_stream.run_in_thread(lambda: tool.start(call), emit)
+            continuation = call_stream.run_in_thread(lambda: tool.start(call), emit)
         except BaseException as error:  # also sys.exit, which must end the call and not only the thread
-            whole = tool.mark.postprocess is None
-            failure = failure_of(tool.name, error) if whole else asyncio.run(self._failure(running, error))
-            self._finished(running, answer, error, failure)
+            is_unprocessed = tool.mark.postprocess is None
+            failure = failure_of(tool.name, error) if is_unprocessed else asyncio.run(self._failure(running, error))
+            self._complete(running, request, error, failure)
             return
-        if rest is None:
-            self._finished(running, answer)
+        if continuation is None:
+            self._complete(running, request)
         else:
-            self._go_on(running, answer, call_stream.run_on_loop(rest))
+            self._schedule(running, request, call_stream.run_on_loop(continuation))
 
-    def _go_on(self, running: RunningCall, answer: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
-        running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, answer, stream), self._loop))
+    def _schedule(
+        self, running: RunningCall, request: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
+    ) -> None:
+        running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, request, stream), self._loop))
 
     async def _on_loop(
-        self, running: RunningCall, answer: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
+        self, running: RunningCall, request: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
     ) -> None:
         try:
             async with aclosing(stream):
-                async for chunk, more in stream:
-                    running.heard(await running.tool.finished(running.call, chunk), more)
+                async for chunk, has_more in stream:
+                    running.add_chunk(await running.tool.finished(running.call, chunk), has_more)
         except BaseException as error:  # also sys.exit, which would end the loop of all async functions
-            self._finished(running, answer, error, await self._failure(running, error))
+            self._complete(running, request, error, await self._failure(running, error))
         else:
-            self._finished(running, answer, None, await self._refusal(running))
+            self._complete(running, request, None, await self._refusal(running))
 
     async def _failure(self, running: RunningCall, error: BaseException) -> dict[str, Any]:
         """Returns the error result of an exception that a function raised."""
@@ -327,21 +331,21 @@ class LocalServer:
         refused = running.call.refused
         return None if refused is None else await running.tool.failed(running.call, refused)
 
-    def _finished(
+    def _complete(
         self,
         running: RunningCall,
-        answer: PendingRequest,
+        request: PendingRequest,
         error: BaseException | None = None,
         failure: dict[str, Any] | None = None,
     ) -> None:
         """Answers a call with `failure`, the error result made from `error`, or with the last chunk."""
-        if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
+        if self._running.get(request.id) is not running or self._running.pop(request.id, None) is None:
             return  # cancelled: nobody waits for an answer
         if error is not None and not isinstance(error, ToolRefused | InvalidArguments):
-            self._tell_author(running.tool, error)
+            self._log_failure(running.tool, error)
         if failure is not None and self._redaction is not None:
             failure = self._redaction.known(failure)
-        self._answer(answer.id, "tools/call", self._outcome(running, error, failure), answer.modern)
+        self._answer(request.id, "tools/call", self._outcome(running, error, failure), request.modern)
 
     def _outcome(
         self, running: RunningCall, error: BaseException | None, failure: dict[str, Any] | None
@@ -355,18 +359,18 @@ class LocalServer:
         shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)
         self._send({"id": request_id, "result": shaped})
 
-    def _refuse(self, request_id: RequestId | None, error: ProtocolError) -> None:
+    def _send_error(self, request_id: RequestId | None, error: ProtocolError) -> None:
         fields = {"code": error.code, "message": error.message}
         if error.data is not None:
             fields["data"] = error.data
         self._send({"id": request_id, "error": fields})
 
     def _send(self, message: Message) -> None:
-        rest = memoryview(encode({"jsonrpc": "2.0", **message}) + b"\n")
+        data = memoryview(encode({"jsonrpc": "2.0", **message}) + b"\n")
         with self._writing:
-            while rest:
+            while data:
                 try:
-                    rest = rest[os.write(self._stdout, rest) :]
+                    data = data[os.write(self._stdout, data) :]
                 except OSError:
                     return  # the hub is gone; the end of the input follows
 

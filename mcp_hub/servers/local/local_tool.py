@@ -71,7 +71,7 @@ class LocalTool:
     def __init__(self, function: Callable[..., Any], mark: Mark | None = None) -> None:
         self.mark = mark = mark or Mark()
         self.original = function
-        self.function, bound = _unbound(function)
+        self.function, bound = _unwrap_partial(function)
         self.preset: Mapping[str, Any] = {**bound, **mark.preset}
         """Arguments that callers neither see nor set."""
         written = handwritten_schema(mark.json_schema)
@@ -91,12 +91,12 @@ class LocalTool:
             schema = self._arguments.schema
         else:
             schema = without_properties(drop_titles(written["parameters"]), self.preset)
-        self._only: frozenset[str] | None = None
+        self._allowed_names: frozenset[str] | None = None
         """The argument names of a handwritten schema that allows no others; else None."""
         if self.preset and schema.get("additionalProperties") is False:
             # `bind` drops what callers send for a preset and refuses other unknown names; nothing before it may refuse.
-            schema = {key: one for key, one in schema.items() if key != "additionalProperties"}
-            self._only = frozenset(schema["properties"]) if self._arguments is None else None
+            schema = {key: value for key, value in schema.items() if key != "additionalProperties"}
+            self._allowed_names = frozenset(schema["properties"]) if self._arguments is None else None
         long = documented.long_description if mark.include_long_description else None
         texts = [text for text in (documented.short_description, long) if text]
         self.documented = mark.before_long_description.join(texts)
@@ -154,22 +154,26 @@ class LocalTool:
 
         Without `check`, the function gets the arguments as they are.
         """
-        given = {name: value for name, value in arguments.items() if name not in self.preset}
-        if len(given) != len(arguments):
-            log.warning("%s: %d arguments were dropped because they are preset", self.name, len(arguments) - len(given))
+        caller_arguments = {name: value for name, value in arguments.items() if name not in self.preset}
+        if len(caller_arguments) != len(arguments):
+            log.warning(
+                "%s: %d arguments were dropped because they are preset",
+                self.name,
+                len(arguments) - len(caller_arguments),
+            )
         added: Json = {}
         if self._extension is not None:
-            added = self._extension.checked(self.name, given) if check else {}
-            given = {name: value for name, value in given.items() if name not in added}
+            added = self._extension.checked(self.name, caller_arguments) if check else {}
+            caller_arguments = {name: value for name, value in caller_arguments.items() if name not in added}
             if self._arguments is not None and not self._arguments.takes_keywords:
                 added = {}  # they are only checked, as the function does not accept them
-        if self._only is not None and (unknown := sorted(given.keys() - self._only)):
-            what = "; ".join(f"{name}: is not an argument of this tool" for name in unknown)
-            raise InvalidArguments(f"The arguments of {self.name!r} do not fit, nothing was called. {what}")
+        if self._allowed_names is not None and (unknown := sorted(caller_arguments.keys() - self._allowed_names)):
+            reasons = "; ".join(f"{name}: is not an argument of this tool" for name in unknown)
+            raise InvalidArguments(f"The arguments of {self.name!r} do not fit, nothing was called. {reasons}")
         if self._arguments is None:
-            return BoundCall(id, arguments, [], {**given, **added, **self.preset})
-        checked = self._arguments.checked(self.name, given) if check else given
-        values = checked if self.mark.convert else given
+            return BoundCall(id, arguments, [], {**caller_arguments, **added, **self.preset})
+        checked = self._arguments.checked(self.name, caller_arguments) if check else caller_arguments
+        values = checked if self.mark.convert else caller_arguments
         positional, keywords = self._arguments.bound({**values, **added, **self.preset})
         return BoundCall(id, arguments, positional, keywords)
 
@@ -184,8 +188,8 @@ class LocalTool:
         """
         stream = call_stream.chunks(lambda: self.start(call), asynchronous=self.is_async)
         async with aclosing(stream):
-            async for chunk, more in stream:
-                yield await self.finished(call, chunk), more
+            async for chunk, has_more in stream:
+                yield await self.finished(call, chunk), has_more
 
     async def finished(self, call: BoundCall, chunk: Any) -> Any:
         """Returns what the post-processor makes of a chunk. Raises ResultWithheld if it fails."""
@@ -193,9 +197,9 @@ class LocalTool:
         if process is None:
             return chunk
         if isinstance(chunk, ToolResult) and chunk.is_error:
-            made = await postprocess_result(process, self._block(call), chunk.to_wire())
-            return ToolResult(made["content"], made.get("structuredContent"), made.get("_meta"), is_error=True)
-        changed = await apply_postprocessor(process, self._block(call), as_response(chunk))
+            result = await postprocess_result(process, self._tool_use_block(call), chunk.to_wire())
+            return ToolResult(result["content"], result.get("structuredContent"), result.get("_meta"), is_error=True)
+        changed = await apply_postprocessor(process, self._tool_use_block(call), as_response(chunk))
         return chunk if changed is None else changed
 
     async def failed(self, call: BoundCall, error: BaseException | Json) -> Json:
@@ -204,11 +208,11 @@ class LocalTool:
         if self.mark.postprocess is None or isinstance(error, ResultWithheld):
             return result
         try:
-            return await postprocess_result(self.mark.postprocess, self._block(call), result)
+            return await postprocess_result(self.mark.postprocess, self._tool_use_block(call), result)
         except ResultWithheld as withheld:
             return failure_of(self.name, withheld)
 
-    def _block(self, call: BoundCall) -> Mapping[str, Any]:
+    def _tool_use_block(self, call: BoundCall) -> Mapping[str, Any]:
         block = tool_call.get()
         if block is not None and block.get("name") == self.name:
             return block
@@ -220,9 +224,9 @@ class ResultWithheld(ToolRefused):
 
     def __init__(self, tool: str, process: Callable[..., Any], error: BaseException) -> None:
         *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
-        where = f" at {Path(frame.f_code.co_filename).name}:{line}" if frame is not None else ""
-        said = f"its post-processing by {name_of(process)!r} failed: {type(error).__name__}{where}"
-        super().__init__("tool_error", f"The result of {tool!r} is withheld: {said}")
+        location = f" at {Path(frame.f_code.co_filename).name}:{line}" if frame is not None else ""
+        reason = f"its post-processing by {name_of(process)!r} failed: {type(error).__name__}{location}"
+        super().__init__("tool_error", f"The result of {tool!r} is withheld: {reason}")
 
 
 async def apply_postprocessor(process: Callable[..., Any], block: Mapping[str, Any], chunk: ToolResponse) -> Any:
@@ -246,21 +250,21 @@ async def postprocess_result(process: Callable[..., Any], block: Mapping[str, An
 
     Parts that the post-processor was not shown, such as structured content and links, are left out.
     """
-    seen = response_of(result)
-    changed = await apply_postprocessor(process, block, seen)
-    made: Json = result_of(str(block["name"]), seen if changed is None else changed)
+    response = response_of(result)
+    changed = await apply_postprocessor(process, block, response)
+    processed: Json = result_of(str(block["name"]), response if changed is None else changed)
     if result.get("isError") is True:
         facts = (result.get("_meta") or {}).get(ERROR_KEY)
-        made = {**made, "isError": True}
+        processed = {**processed, "isError": True}
         if facts is not None:
-            made["_meta"] = {**made.get("_meta", {}), ERROR_KEY: facts}
-    return made
+            processed["_meta"] = {**processed.get("_meta", {}), ERROR_KEY: facts}
+    return processed
 
 
 def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Json:
     """Returns a copy of an input schema without these properties. An empty `required` is left out."""
     changed = dict(schema)
-    changed["properties"] = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
+    changed["properties"] = {name: value for name, value in schema.get("properties", {}).items() if name not in names}
     if "required" in schema:
         changed["required"] = [name for name in schema["required"] if name not in names]
         if not changed["required"]:
@@ -268,20 +272,20 @@ def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> J
     return changed
 
 
-def _unbound(function: Callable[..., Any]) -> tuple[Callable[..., Any], Json]:
+def _unwrap_partial(function: Callable[..., Any]) -> tuple[Callable[..., Any], Json]:
     """Returns the function inside a partial, and the arguments bound by the partial, by name."""
     if not isinstance(function, functools.partial):
         return function, {}
-    below, bound = _unbound(function.func)
-    left = [(name, one) for name, one in parameters_of(below).items() if name not in bound]
+    inner, bound = _unwrap_partial(function.func)
+    free_parameters = [(name, parameter) for name, parameter in parameters_of(inner).items() if name not in bound]
     presets: Json = {}
     for index, value in enumerate(function.args):
-        name, parameter = left[index] if index < len(left) else left[-1]
+        name, parameter = free_parameters[index] if index < len(free_parameters) else free_parameters[-1]
         if parameter.kind is parameter.VAR_POSITIONAL:
             presets[name] = list(function.args[index:])
             break
         presets[name] = value
-    return below, {**bound, **presets, **function.keywords}
+    return inner, {**bound, **presets, **function.keywords}
 
 
 def handwritten_schema(schema: Mapping[str, Any] | None) -> Json | None:

@@ -30,7 +30,7 @@ class ThreadRunner:
     """Runs each call in a new thread. As threads cannot be ended from outside, those that never end are counted."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._stuck: set[threading.Thread] = set()
 
     async def run(self, function: Callable[[], Any]) -> Any:
@@ -45,7 +45,7 @@ class ThreadRunner:
             except BaseException as error:  # also sys.exit, which must end the call and not only the thread
                 done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-        async with self._places:
+        async with self._slots:
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
             try:
@@ -55,7 +55,7 @@ class ThreadRunner:
                 raise
 
     def _give_up(self, thread: threading.Thread) -> None:
-        self._stuck = {other for other in (*self._stuck, thread) if other.is_alive()}
+        self._stuck = {candidate for candidate in (*self._stuck, thread) if candidate.is_alive()}
         if len(self._stuck) >= MAX_STUCK:
             print(f"{MAX_STUCK} functions did not end with their calls: restarting", file=sys.stderr, flush=True)
             os._exit(1)

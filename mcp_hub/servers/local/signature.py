@@ -50,18 +50,18 @@ class FunctionArguments:
         unknown = [name for name in hidden if name not in self._parameters]
         if unknown and not self.takes_keywords:
             raise TypeError(f"it has no parameter {unknown[0]!r} that could be preset")
-        shown = {
+        visible = {
             name: parameter
             for name, parameter in self._parameters.items()
             if name not in hidden
             and (parameter.kind is not _ANY_POSITION or var_positional)
             and (parameter.kind is not _ANY_KEYWORD or var_keyword)
         }
-        hints = hints_of(function, shown)
+        hints = hints_of(function, visible)
         # The fields have neutral names, so that a parameter may be called `schema`, `copy` or `_x`.
         fields: dict[str, Any] = {
             f"argument{number}": _field(parameter, hints.get(name, Any), documented)
-            for number, (name, parameter) in enumerate(shown.items())
+            for number, (name, parameter) in enumerate(visible.items())
         }
         extra: Any = "allow" if self.takes_keywords else "forbid"
         config = ConfigDict(extra=extra, strict=True, arbitrary_types_allowed=False)
@@ -90,23 +90,23 @@ class FunctionArguments:
 
     def bound(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Splits values by name into positional and keyword arguments of the function."""
-        given = dict(values)
-        many = next((name for name, parameter in self._parameters.items() if parameter.kind is _ANY_POSITION), None)
-        by_position = many is not None and bool(given.get(many))
+        remaining = dict(values)
+        variadic = next((name for name, parameter in self._parameters.items() if parameter.kind is _ANY_POSITION), None)
+        by_position = variadic is not None and bool(remaining.get(variadic))
         positional: list[Any] = []
         keywords: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
-            if parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is _ANY_KEYWORD or name not in given:
+            if parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is _ANY_KEYWORD or name not in remaining:
                 continue
             if parameter.kind is _ANY_POSITION:
-                rest = given.pop(name)
-                positional += rest if isinstance(rest, list | tuple) else [rest]
+                items = remaining.pop(name)
+                positional += items if isinstance(items, list | tuple) else [items]
             elif parameter.kind is parameter.POSITIONAL_ONLY or by_position:
-                positional.append(given.pop(name))
+                positional.append(remaining.pop(name))
         for name, parameter in self._parameters.items():
-            if parameter.kind is _ANY_KEYWORD and self._lists_keywords and isinstance(given.get(name), dict):
-                keywords |= given.pop(name)
-        return positional, keywords | given
+            if parameter.kind is _ANY_KEYWORD and self._lists_keywords and isinstance(remaining.get(name), dict):
+                keywords |= remaining.pop(name)
+        return positional, keywords | remaining
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -115,13 +115,13 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     Raises TypeError if it has no signature.
     """
     try:
-        found = dict(inspect.signature(function).parameters)
+        parameters = dict(inspect.signature(function).parameters)
     except ValueError as error:
         raise TypeError(f"it has no signature: {error}") from None
-    first = next(iter(found), None)
+    first = next(iter(parameters), None)
     if first in ("self", "cls"):
-        del found[first]
-    return found
+        del parameters[first]
+    return parameters
 
 
 def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, Any]:
@@ -132,11 +132,11 @@ def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, 
     called = function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
     called = inspect.unwrap(called)
     written = getattr(called, "__annotations__", {})
-    wanted = types.SimpleNamespace(
-        __annotations__={name: one for name, one in written.items() if name in names or name == "return"}
+    holder = types.SimpleNamespace(
+        __annotations__={name: annotation for name, annotation in written.items() if name in names or name == "return"}
     )
     try:
-        return typing.get_type_hints(wanted, getattr(called, "__globals__", None), include_extras=True)
+        return typing.get_type_hints(holder, getattr(called, "__globals__", None), include_extras=True)
     except NameError as error:
         name = getattr(function, "__name__", repr(function))
         raise TypeError(f"an annotation of {name} cannot be resolved: {error}") from None
@@ -147,19 +147,19 @@ def annotated(hint: Any, default: Any = _NO_DEFAULT) -> tuple[Any, str, list[Any
 
     A `default` is added to the texts.
     """
-    base, texts, rest = hint, [], []
+    base, texts, metadata = hint, [], []
     if get_origin(hint) is Annotated:
         base, *extras = get_args(hint)
         texts = [extra for extra in extras if isinstance(extra, str)]
-        rest = [extra for extra in extras if not isinstance(extra, str)]
+        metadata = [extra for extra in extras if not isinstance(extra, str)]
     if default is not _NO_DEFAULT:
         texts.append(f"Default: {default}")
-    return base, ";".join(texts), rest
+    return base, ";".join(texts), metadata
 
 
 def _field(parameter: inspect.Parameter, hint: Any, documented: Mapping[str, str]) -> tuple[Any, FieldInfo]:
     name, default = parameter.name, parameter.default
-    base, text, rest = annotated(hint)
+    base, text, metadata = annotated(hint)
     if text:
         text = annotated(hint, default)[1]
     options: dict[str, Any] = {"alias": name}
@@ -169,11 +169,11 @@ def _field(parameter: inspect.Parameter, hint: Any, documented: Mapping[str, str
     elif parameter.kind is _ANY_KEYWORD:
         base, default = types.GenericAlias(dict, (str, base)), {}
         text = text or documented.get(f"**{name}", "")
-    described = any(isinstance(extra, FieldInfo) and extra.description for extra in rest)
+    described = any(isinstance(extra, FieldInfo) and extra.description for extra in metadata)
     text = text or ("" if described else documented.get(name, ""))
     if text:
         options["description"] = text
-    annotation = Annotated[(base, *rest)] if rest else base
+    annotation = Annotated[(base, *metadata)] if metadata else base
     if default is _NO_DEFAULT:
         return annotation, Field(..., **options)
     if not _is_json(default):
@@ -193,17 +193,19 @@ def validation_message(tool: str, error: ValidationError) -> str:
     """Returns a message that lists what does not fit."""
     lines = []
     for finding in error.errors(include_url=False):
-        where = ".".join(str(part) for part in finding["loc"])
+        location = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "missing":
-            lines.append(f"{where}: is missing")
+            lines.append(f"{location}: is missing")
         elif finding["type"] == "extra_forbidden":
-            lines.append(f"{where}: is not an argument of this tool")
+            lines.append(f"{location}: is not an argument of this tool")
         else:
-            lines.append(f"{where}: {finding['msg'][0].lower()}{finding['msg'][1:]}, got {_shown(finding['input'])}")
+            lines.append(
+                f"{location}: {finding['msg'][0].lower()}{finding['msg'][1:]}, got {_excerpt(finding['input'])}"
+            )
     return f"The arguments of {tool!r} do not fit, nothing was called. " + "; ".join(lines)
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 80 else text[:80] + '…'}"
 
@@ -227,12 +229,12 @@ class ModelExtension:
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Checks the model's fields among the arguments, and returns them unchanged. Raises InvalidArguments."""
-        given = {name: value for name, value in arguments.items() if name in self.names}
+        values = {name: value for name, value in arguments.items() if name in self.names}
         try:
-            self.model.model_validate_json(encode(given))
+            self.model.model_validate_json(encode(values))
         except ValidationError as error:
             raise InvalidArguments(validation_message(tool, error)) from None
-        return given
+        return values
 
 
 _OF_CHUNKS: Final = (

@@ -113,7 +113,7 @@ def _wire_response(response: ToolResponse) -> dict[str, Any]:
     return result
 
 
-_FIELDS: Final = frozenset(one.name for one in fields(ToolResponse))
+_FIELDS: Final = frozenset(member.name for member in fields(ToolResponse))
 _FIELDS_OF_2: Final = frozenset({"content", "state", "metadata", "id"})
 
 
@@ -122,7 +122,7 @@ def is_response_class(kind: Any) -> bool:
     if not isinstance(kind, type) or isinstance(kind, GenericAlias):
         return False
     if is_dataclass(kind):
-        return {one.name for one in fields(kind)} >= _FIELDS
+        return {member.name for member in fields(kind)} >= _FIELDS
     return issubclass(kind, BaseModel) and kind.model_fields.keys() >= _FIELDS_OF_2
 
 
@@ -135,10 +135,10 @@ def given_response(value: Any) -> ToolResponse | None:
         return value if isinstance(value, ToolResponse) else None
     if is_dataclass(value):
         return cast("ToolResponse", value)
-    if not all(isinstance(one, BaseModel) for one in value.content):
+    if not all(isinstance(block, BaseModel) for block in value.content):
         return None
     return ToolResponse(
-        [_block_of_2(one.model_dump(mode="json")) for one in value.content],
+        [_block_of_2(block.model_dump(mode="json")) for block in value.content],
         metadata=value.metadata or None,
         is_last=getattr(value, "is_last", True),
         is_interrupted=value.state == "interrupted",
@@ -179,20 +179,20 @@ def response_of(result: Mapping[str, Any]) -> ToolResponse:
 
 def blocks(content: Iterable[Mapping[str, Any]]) -> list[Block]:
     """Returns MCP content blocks as those of a ToolResponse."""
-    found: list[Block] = []
-    for one in content:
-        kind = one.get("type")
-        resource = one.get("resource")
+    converted: list[Block] = []
+    for block in content:
+        kind = block.get("type")
+        resource = block.get("resource")
         if kind == "text":
-            found.append({"type": "text", "text": one.get("text", "")})
+            converted.append({"type": "text", "text": block.get("text", "")})
         elif kind in ("image", "audio"):
-            source = {"type": "base64", "media_type": one.get("mimeType"), "data": one.get("data")}
-            found.append({"type": kind, "source": source})
+            source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
+            converted.append({"type": kind, "source": source})
         elif kind == "resource" and isinstance(resource, Mapping) and "text" in resource:
-            found.append({"type": "text", "text": json.dumps(resource, ensure_ascii=False, indent=2)})
+            converted.append({"type": "text", "text": json.dumps(resource, ensure_ascii=False, indent=2)})
         else:
             log.warning("a %s block is left out of a response because a model cannot read it", kind)
-    return found
+    return converted
 
 
 def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,8 +268,8 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
         plain = _plain(value)
         text = encode(plain).decode()
     except Exception as problem:  # the user's objects may raise anything
-        what = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
-        return error_result("tool_error", tool, what)
+        message = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
+        return error_result("tool_error", tool, message)
     result: dict[str, Any] = {"content": [_text(text)]}
     if isinstance(plain, dict):
         result["structuredContent"] = plain
@@ -290,29 +290,29 @@ def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
     if isinstance(error, ToolRefused):
         return error_result(error.code, tool, error.message, error.rule)
     try:
-        said = str(error)
+        message = str(error)
     except Exception:
-        said = ""
-    return error_result("tool_error", tool, f"Error: {said or type(error).__name__}")
+        message = ""
+    return error_result("tool_error", tool, f"Error: {message or type(error).__name__}")
 
 
-def place_of(error: BaseException) -> str:
+def location_of(error: BaseException) -> str:
     """Returns `TYPE: MESSAGE (FILE:LINE in FUNCTION)` of an exception: the deepest place that is not a library's."""
     frames = traceback.extract_tb(error.__traceback__)
     libraries = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
     own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames
     try:
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
     except Exception:
-        said = type(error).__name__
-    said = printable(" ".join(said.split()))  # a line of the log
-    return f"{said} ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else said
+        message = type(error).__name__
+    message = printable(" ".join(message.split()))  # a line of the log
+    return f"{message} ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else message
 
 
 def as_response(value: Any) -> ToolResponse:
     """Returns a function's return value as a ToolResponse; a ToolResponse is returned itself."""
-    given = given_response(value)
-    return response_of(result_of("the tool", value)) if given is None else given
+    response = given_response(value)
+    return response_of(result_of("the tool", value)) if response is None else response
 
 
 def _plain(value: Any) -> Any:
