@@ -38,16 +38,16 @@ CLOSE_WAIT: Final = 3.0
 def main() -> None:
     """Serves until stdin ends, closes what is open, then exits without waiting for calls that still run."""
     stdin, stdout = claim()  # before code of the user or of a library can print
-    name, *words = sys.argv[1:] or [""]
-    if name == "local" and words:
-        _serve_directory(Path(words[0]), words[1:], stdin, stdout)
+    name, *arguments = sys.argv[1:] or [""]
+    if name == "local" and arguments:
+        _serve_directory(Path(arguments[0]), arguments[1:], stdin, stdout)
     elif name == "steps":
-        _serve_steps(words, stdin, stdout)
+        _serve_steps(arguments, stdin, stdout)
     elif name == "search":
-        _serve_search(words, stdin, stdout)
+        _serve_search(arguments, stdin, stdout)
     elif name == "programs":
         _serve_programs(stdin, stdout)
-    elif name in BUILTIN and not words:
+    elif name in BUILTIN and not arguments:
         _serve_builtin(name, stdin, stdout)
     else:
         sys.exit(
@@ -75,13 +75,17 @@ def _serve_builtin(name: str, stdin: int, stdout: int) -> None:
     except ImportError as error:
         sys.exit(f"builtin: {name}: {error}")
     try:
-        offered: Sequence[Callable[..., Any] | LocalTool] = getattr(module, make_tools)(
+        candidates: Sequence[Callable[..., Any] | LocalTool] = getattr(module, make_tools)(
             Settings.from_environ(os.environ)
         )
     except (OSError, ValueError) as error:
         sys.exit(f"builtin: {name}: {error}")
-    tools = [one for one in offered if isinstance(one, LocalTool)]
-    tools += [LocalTool(one, mark) for one in offered if callable(one) and (mark := mark_of(one)) is not None]
+    tools = [candidate for candidate in candidates if isinstance(candidate, LocalTool)]
+    tools += [
+        LocalTool(candidate, mark)
+        for candidate in candidates
+        if callable(candidate) and (mark := mark_of(candidate)) is not None
+    ]
     server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")
     server.serve()
     if close_all is not None:
@@ -89,7 +93,7 @@ def _serve_builtin(name: str, stdin: int, stdout: int) -> None:
         server.finish(asyncio.wait_for(close(), CLOSE_WAIT), CLOSE_WAIT + 0.5)
 
 
-def _serve_directory(directory: Path, words: Sequence[str], stdin: int, stdout: int) -> None:
+def _serve_directory(directory: Path, arguments: Sequence[str], stdin: int, stdout: int) -> None:
     from mcp_hub.protocol.kinds import TELL_PRESETS
     from mcp_hub.security.redaction import Redactor
     from mcp_hub.servers.local.loader import OwnedImports, load
@@ -107,38 +111,41 @@ def _serve_directory(directory: Path, words: Sequence[str], stdin: int, stdout: 
     redaction = Redactor(presets)
     left_out = [redaction.text(text) for text in left_out]
     server = LocalServer(tools, left_out, stdin, stdout, duplicates=duplicates, redaction=redaction)
-    if TELL_PRESETS in words:
+    if TELL_PRESETS in arguments:
         server.tell_presets(presets)
-    again = [f"{one['dropped']}: {one['name']} is left out: {one['kept']} has it already" for one in duplicates]
-    for text in (*left_out, *again):
+    duplicate_notes = [
+        f"{duplicate['dropped']}: {duplicate['name']} is left out: {duplicate['kept']} has it already"
+        for duplicate in duplicates
+    ]
+    for text in (*left_out, *duplicate_notes):
         print(text, file=sys.stderr, flush=True)
     server.serve()
 
 
-def _serve_steps(words: Sequence[str], stdin: int, stdout: int) -> None:
+def _serve_steps(arguments: Sequence[str], stdin: int, stdout: int) -> None:
     from mcp_hub.servers.local import Mark
     from mcp_hub.servers.local.loader import OwnedImports
     from mcp_hub.servers.local.local_server import LocalServer
     from mcp_hub.servers.local.local_tool import LocalTool
     from mcp_hub.servers.local.postprocess import ThreadRunner, make_step_tool
 
-    places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
-    sys.path[:0] = places
-    OwnedImports.install(map(Path, places))
-    names = [word for word in words if not word.startswith("--")]
+    directories = [argument.removeprefix("--path=") for argument in arguments if argument.startswith("--path=")]
+    sys.path[:0] = directories
+    OwnedImports.install(map(Path, directories))
+    names = [argument for argument in arguments if not argument.startswith("--")]
     threads = ThreadRunner()
     tools = {name: LocalTool(make_step_tool(name, threads), Mark(name=name)) for name in names}
     LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
 
 
-def _serve_search(words: Sequence[str], stdin: int, stdout: int) -> None:
+def _serve_search(arguments: Sequence[str], stdin: int, stdout: int) -> None:
     from mcp_hub.search.embedding import UnusableModel, search_tools
     from mcp_hub.servers.local import Mark
     from mcp_hub.servers.local.local_server import LocalServer
     from mcp_hub.servers.local.local_tool import LocalTool
 
     try:
-        functions = search_tools(words)
+        functions = search_tools(arguments)
     except UnusableModel as error:
         sys.exit(f"search: {error}")
     tools = {name: LocalTool(function, Mark(name=name)) for name, function in functions.items()}

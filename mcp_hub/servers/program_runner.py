@@ -72,12 +72,12 @@ class Program:
         self._printed = CollectString(MAX_PRINTED)
         self._calls: list[Json] = []
         """Calls that were not returned to the hub yet."""
-        self._turns = self._run(pool, code)
-        self._in_turn = threading.Lock()
-        self._over = threading.Event()
+        self._steps = self._run(pool, code)
+        self._step_lock = threading.Lock()
+        self._stopped = threading.Event()
         self._worker: int | None = None
         """The id of the process that runs this program; None before and after that."""
-        self._holding = threading.Lock()
+        self._worker_lock = threading.Lock()
 
     def step(self, answers: Sequence[Json] | None = None) -> Json:
         """Begins the program, or continues it with the results of calls; returns the next calls, or its outcome.
@@ -86,64 +86,64 @@ class Program:
         `{"calls": [{"number", "tool", "arguments"} or {"number", "sleep"}, ...]}`, at the end `{"value", "printed"}`,
         `{"error", "printed"}` or, without a free worker, `{"busy", "printed"}`.
         """
-        with self._in_turn:
-            return self._turns.send(answers)
+        with self._step_lock:
+            return self._steps.send(answers)
 
     def end(self) -> None:
         """Ends the program, even while it computes."""
-        self._over.set()
-        while not self._in_turn.acquire(timeout=KILL_AGAIN):
-            with self._holding:
+        self._stopped.set()
+        while not self._step_lock.acquire(timeout=KILL_AGAIN):
+            with self._worker_lock:
                 if self._worker is not None:
                     os.kill(self._worker, _KILL)
-        self._turns.close()
-        self._in_turn.release()
+        self._steps.close()
+        self._step_lock.release()
 
     def _run(self, pool: Callable[[], Monty], code: str) -> Generator[Json, Sequence[Json] | None, None]:
         try:
             with pool().checkout(limits=self._limits) as session:
-                self._hold(session.worker_pid)
+                self._set_worker(session.worker_pid)
                 try:
                     session.feed_run(PRELUDE)
-                    ended = yield from self._ending(session, code)
+                    outcome = yield from self._execute(session, code)
                 finally:
-                    self._hold(None)  # before the next program may get the worker
+                    self._set_worker(None)  # before the next program may get the worker
         except (MontySyntaxError, MontyRuntimeError) as error:
-            ended = {"error": _SCRIPT.sub("program", error.display("traceback"))}
+            outcome = {"error": _SCRIPT.sub("program", error.display("traceback"))}
         except MontyError as error:
-            ended = {"error": f"{type(error).__name__}: {error}"}
+            outcome = {"error": f"{type(error).__name__}: {error}"}
         except TimeoutError:
-            ended = {"busy": True}
-        yield {**ended, "printed": self._printed.output}
+            outcome = {"busy": True}
+        yield {**outcome, "printed": self._printed.output}
 
-    def _hold(self, worker: int | None) -> None:
-        with self._holding:
+    def _set_worker(self, worker: int | None) -> None:
+        with self._worker_lock:
             self._worker = worker
 
-    def _ending(self, session: MontySession, code: str) -> Generator[Json, Sequence[Json] | None, Json]:
-        known = dict.fromkeys([*self._names, CALL_TOOL], _named)
-        turn: Any = session.feed_start(code, external_lookup=known, print_callback=self._printed)
+    def _execute(self, session: MontySession, code: str) -> Generator[Json, Sequence[Json] | None, Json]:
+        functions = dict.fromkeys([*self._names, CALL_TOOL], _named)
+        turn: Any = session.feed_start(code, external_lookup=functions, print_callback=self._printed)
         while not isinstance(turn, MontyComplete):
             if isinstance(turn, FutureSnapshot):
                 calls, self._calls = self._calls, []
-                given = {one["number"]: one for one in (yield {"calls": calls}) or ()}
-                settled = {number: _settled(given[number]) for number in turn.pending_call_ids if number in given}
+                answers = {answer["number"]: answer for answer in (yield {"calls": calls}) or ()}
+                settled = {number: _settled(answers[number]) for number in turn.pending_call_ids if number in answers}
                 turn = turn.resume(settled) if settled else turn
             elif isinstance(turn, FunctionSnapshot):
-                turn = self._suspended(turn)
+                turn = self._resume(turn)
             else:
                 turn = turn.resume_auto()
-        if forgotten := [one["tool"] for one in self._calls if "tool" in one]:
+        if forgotten := [call["tool"] for call in self._calls if "tool" in call]:
             names = ", ".join(list(dict.fromkeys(forgotten))[:MAX_NAMED])
             return {"error": f"RuntimeError: the program ended without 'await' of calls, which were not made: {names}"}
         return {"value": plain(turn.output)}
 
-    def _suspended(self, turn: FunctionSnapshot) -> Any:
+    def _resume(self, turn: FunctionSnapshot) -> Any:
         """Notes what a program calls, and lets it continue until it needs the result."""
         name = turn.function_name
         try:
             if name == SLEEP:
-                self._over.wait(_seconds(*turn.args))
+                self._stopped.wait(_seconds(*turn.args))
                 return turn.resume({"return_value": None})
             if name == ASYNC_SLEEP:
                 call: Json = {"sleep": _seconds(*turn.args)}
@@ -195,7 +195,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {one if isinstance(one, str) else str(one): plain(part, depth + 1) for one, part in value.items()}
+        return {key if isinstance(key, str) else str(key): plain(part, depth + 1) for key, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(part, depth + 1) for part in value]
     return str(value)
@@ -210,8 +210,8 @@ def program_tools() -> dict[str, Callable[..., str]]:
     def pool() -> Monty:
         with opening:
             if not pools:
-                made = Monty(min_processes=1, max_processes=MAX_RUNS, checkout_timeout=START_WAIT)
-                pools.append(made.__enter__())
+                workers = Monty(min_processes=1, max_processes=MAX_RUNS, checkout_timeout=START_WAIT)
+                pools.append(workers.__enter__())
             return pools[0]
 
     def start(run: str, code: str, names: dict[str, tuple[str, list[str]]], seconds: float, memory: int) -> str:
@@ -221,10 +221,10 @@ def program_tools() -> dict[str, Callable[..., str]]:
 
     def step(run: str, answers: str | None = None) -> str:
         """Gives a program results, a JSON text, and returns its next calls, or how it ended and what it printed."""
-        news = programs[run].step(json.loads(answers) if answers is not None else None)
-        if "calls" not in news:
+        outcome = programs[run].step(json.loads(answers) if answers is not None else None)
+        if "calls" not in outcome:
             programs.pop(run, None)
-        return json.dumps(news)
+        return json.dumps(outcome)
 
     def end(run: str) -> str:
         """Ends a program."""

@@ -116,14 +116,14 @@ def skill_entry(skill: Skill) -> Json:
     """
     files: list[Json] = []
     front: Json = {}
-    left = MAX_BYTES
+    remaining = MAX_BYTES
     for file in skill.files:
         try:
             content = read_file(skill.directory, file)
         except OSError as error:
             raise ValueError(f"its {file} cannot be read: {error.strerror or error}") from None
-        left -= len(content)
-        if left < 0:
+        remaining -= len(content)
+        if remaining < 0:
             raise ValueError(f"its files have more than {MAX_BYTES:,} bytes")
         if file == SKILL_FILE:
             front = front_matter(content, skill.directory / file)
@@ -166,8 +166,8 @@ class SkillLink(Link):
             shaped = eras.result_for(era, "handshake", message["method"], result)
             answer: Message = {"result": shaped}
         except ProtocolError as error:
-            told = {"code": error.code, "message": error.message}
-            answer = {"error": eras.error_for(era, message["method"], told)}
+            fields = {"code": error.code, "message": error.message}
+            answer = {"error": eras.error_for(era, message["method"], fields)}
         if self._receiver is not None:
             self._receiver.received({"jsonrpc": "2.0", "id": message["id"], **answer})
 

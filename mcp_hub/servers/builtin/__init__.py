@@ -59,16 +59,16 @@ class Settings:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """Reads the settings from an object; missing keys have their defaults. Raises TypeError for an unknown key."""
-        given = dict(data)
-        if "url_rules" in given:
-            given["url_rules"] = UrlRules.from_json(given["url_rules"])
-        if "address_rules" in given:
-            given["address_rules"] = AddressRules.from_json(given["address_rules"])
-        if "proxies" in given:
-            given["proxies"] = msgspec.convert(given["proxies"], ProxyRules)
-        if "roots" in given:
-            given["roots"] = tuple((str(at), str(directory), str(mode)) for at, directory, mode in given["roots"])
-        return cls(**given)
+        values = dict(data)
+        if "url_rules" in values:
+            values["url_rules"] = UrlRules.from_json(values["url_rules"])
+        if "address_rules" in values:
+            values["address_rules"] = AddressRules.from_json(values["address_rules"])
+        if "proxies" in values:
+            values["proxies"] = msgspec.convert(values["proxies"], ProxyRules)
+        if "roots" in values:
+            values["roots"] = tuple((str(at), str(directory), str(mode)) for at, directory, mode in values["roots"])
+        return cls(**values)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -95,6 +95,6 @@ def native_from_environ(environ: Mapping[str, str]) -> list[NativeToolDefinition
     while (piece := environ.get(f"{NATIVE}{len(pieces)}")) is not None:
         pieces.append(piece)
     try:
-        return [NativeToolDefinition.from_json(one) for one in json.loads("".join(pieces) or "[]")]
+        return [NativeToolDefinition.from_json(item) for item in json.loads("".join(pieces) or "[]")]
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise ValueError(f"{NATIVE}0 and so on must be the JSON of native tools: {type(error).__name__}") from None

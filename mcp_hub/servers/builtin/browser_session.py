@@ -42,7 +42,7 @@ class OpenBrowser:
         self.tabs: Tabs
         self._scratch = scratch
         self._profile = profile
-        self._ends = contextlib.AsyncExitStack()
+        self._exit_stack = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
         """Starts the proxy, the driver and Chromium.
@@ -55,14 +55,14 @@ class OpenBrowser:
             raise ToolRefused("server_unavailable", f"There is no browser to start: {error}.") from None
         from playwright.async_api import Error
 
-        self._ends.push_async_callback(_ended, self.proxy.close)
+        self._exit_stack.push_async_callback(_end_quietly, self.proxy.close)
         try:
             async with asyncio.timeout(chromium.LAUNCH_WAIT):
                 await self.proxy.start()
                 await self._launch(executable)
         except Error as error:
-            what = f"The browser {executable} does not start: {_reason(error)}"
-            raise ToolRefused("server_unavailable", what) from None
+            message = f"The browser {executable} does not start: {_reason(error)}"
+            raise ToolRefused("server_unavailable", message) from None
         except TimeoutError:  # an OSError as well
             waited = f"{chromium.LAUNCH_WAIT:g} s"
             raise ToolRefused("timeout", f"The browser {executable} did not start within {waited}.") from None
@@ -71,29 +71,29 @@ class OpenBrowser:
 
     async def _launch(self, executable: Path) -> None:
         driver = await chromium.start_driver()
-        self._ends.push_async_callback(_ended, driver.stop)
+        self._exit_stack.push_async_callback(_end_quietly, driver.stop)
         if chromium.needs_no_sandbox():
             print("browser: started as root, so Chromium runs without its sandbox", file=sys.stderr, flush=True)
         options = chromium.options(executable, self.proxy.url, self.settings.headless, self.downloads.directory)
         self.context = context = await driver.chromium.launch_persistent_context(
             self._profile.path, accept_downloads=True, service_workers="block", viewport=VIEWPORT, **options
         )
-        self._ends.push_async_callback(_ended, context.close)
+        self._exit_stack.push_async_callback(_end_quietly, context.close)
         self._profile.opened()
         browser = context.browser
         assert browser is not None
-        context.on("close", self._has_gone)
-        browser.on("disconnected", self._has_gone)
+        context.on("close", self._on_end)
+        browser.on("disconnected", self._on_end)
         await self.guard.attach(browser, self.gone.set)
-        first, *others = context.pages
-        for page in others:  # pages that the profile restores
+        first, *restored = context.pages
+        for page in restored:  # pages that the profile restores
             await page.close()
         # This page stays open, hidden from callers: a browser forgets session cookies with its last page.
         await first.goto(f"http://{READY_HOST}/")
         self.tabs = Tabs(context, self.guard, self.downloads)
         await self.tabs.current()
 
-    def _has_gone(self, _: Any) -> None:
+    def _on_end(self, _: Any) -> None:
         self.gone.set()
 
     async def new_context(self) -> BrowserContext:
@@ -120,12 +120,12 @@ class OpenBrowser:
     async def close(self) -> None:
         """Ends the browser, its driver and its proxy. Whatever does not end in time ends with this process."""
         self.gone.set()
-        await self._ends.aclose()
+        await self._exit_stack.aclose()
         await asyncio.to_thread(self._profile.release)
         await asyncio.to_thread(self._scratch.remove)
 
 
-async def _ended(end: Callable[[], Awaitable[None]]) -> None:
+async def _end_quietly(end: Callable[[], Awaitable[None]]) -> None:
     """Ends one part within `CLOSE_WAIT` and ignores every error, as a part that has died already fails in many ways."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(CLOSE_WAIT):
@@ -175,7 +175,7 @@ HUNG: Final = 1.0
 """Seconds within which a page that still runs answers a trivial script."""
 READS: Final = {"readOnlyHint": True, "openWorldHint": True}
 ACTS: Final = {"readOnlyHint": False, "openWorldHint": True}
-MAX_SHOWN: Final = 10
+MAX_LOST_URLS: Final = 10
 """Most lost tabs that are listed by URL."""
 
 BrowserWork = Callable[[OpenBrowser], Awaitable[ToolResult]]
@@ -209,12 +209,12 @@ class CurrentBrowser:
             try:
                 result = await self._within(work(browser), browser, self.bounded(seconds) + grace)
             except ToolRefused as refusal:
-                raise ToolRefused(refusal.code, self._told() + refusal.message) from None
+                raise ToolRefused(refusal.code, self._take_loss_note() + refusal.message) from None
             finally:
                 if not browser.gone.is_set():
                     self._urls = browser.tabs.urls
-            if told := self._told():
-                return ToolResult([{"type": "text", "text": told.strip()}, *result.content], result.structured)
+            if loss_note := self._take_loss_note():
+                return ToolResult([{"type": "text", "text": loss_note.strip()}, *result.content], result.structured)
             return result
 
     async def close(self) -> str:
@@ -254,14 +254,16 @@ class CurrentBrowser:
         return self._open
 
     def _loss(self, browser: OpenBrowser) -> str:
-        shown = [url[:500] for url in self._urls[:MAX_SHOWN]]
-        if len(self._urls) > MAX_SHOWN:
-            shown.append(f"and {len(self._urls) - MAX_SHOWN} more")
-        what = f"its tabs ({', '.join(shown)})" if shown else "its tabs"
-        rest = "Cookies are kept in the profile" if browser.keeps_profile else "Its cookies and logins are lost as well"
-        return f"The browser had ended unexpectedly; a new one was opened. Lost are {what}. {rest}.\n\n"
+        urls = [url[:500] for url in self._urls[:MAX_LOST_URLS]]
+        if len(self._urls) > MAX_LOST_URLS:
+            urls.append(f"and {len(self._urls) - MAX_LOST_URLS} more")
+        lost_tabs = f"its tabs ({', '.join(urls)})" if urls else "its tabs"
+        profile_note = (
+            "Cookies are kept in the profile" if browser.keeps_profile else "Its cookies and logins are lost as well"
+        )
+        return f"The browser had ended unexpectedly; a new one was opened. Lost are {lost_tabs}. {profile_note}.\n\n"
 
-    def _told(self) -> str:
+    def _take_loss_note(self) -> str:
         lost, self._lost = self._lost, ""
         return lost
 
@@ -275,15 +277,15 @@ class CurrentBrowser:
             await asyncio.wait({working, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 if browser.gone.is_set():
-                    raise _ended_meanwhile()
+                    raise _ended_during_call()
                 raise ToolRefused("timeout", f"It took longer than {seconds:g} s.{await self._unhang(browser)}")
             return working.result()
         except (Late, TimeoutError) as error:
-            what = playwright_message(error) or "A deadline within the call passed."
-            raise ToolRefused("timeout", f"{what}{await self._unhang(browser)}") from None
+            message = playwright_message(error) or "A deadline within the call passed."
+            raise ToolRefused("timeout", f"{message}{await self._unhang(browser)}") from None
         except Error as error:
             if not await browser.alive():
-                raise _ended_meanwhile() from None
+                raise _ended_during_call() from None
             raise ToolRefused("tool_error", playwright_message(error)) from None
         finally:
             for task in (working, ending):
@@ -313,8 +315,8 @@ class CurrentBrowser:
         return " The page did not react to anything any more, so its tab was closed."
 
 
-def _ended_meanwhile() -> ToolRefused:
-    what = (
+def _ended_during_call() -> ToolRefused:
+    message = (
         "The browser ended during this call; what it was doing may have happened or not. The next call opens a new one."
     )
-    return ToolRefused("server_unavailable", what)
+    return ToolRefused("server_unavailable", message)

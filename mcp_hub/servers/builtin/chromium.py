@@ -52,21 +52,21 @@ class BrowserProfile:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
                 raise ToolRefused("tool_error", f"The profile {path} belongs to another user: set browser.profile.")
-            held = lock(path / _LOCK)
+            lock_file = lock(path / _LOCK)
         except OSError as error:
-            what = f"The profile {path} cannot be used: {error.strerror}. Set browser.profile to another directory."
-            raise ToolRefused("tool_error", what) from None
-        if held is None:
+            message = f"The profile {path} cannot be used: {error.strerror}. Set browser.profile to another directory."
+            raise ToolRefused("tool_error", message) from None
+        if lock_file is None:
             raise _in_use(path, "another session of the hub")
-        self._lock: IO[bytes] = held
+        self._lock: IO[bytes] = lock_file
         pid = _chromium_in(path)
         if pid is not None:
-            held.close()
+            lock_file.close()
             raise _in_use(path, f"the browser with process id {pid}")
         self._process: int | None = None
-        self._begin()
+        self._write_preferences()
 
-    def _begin(self) -> None:
+    def _write_preferences(self) -> None:
         file = self.path / "Default" / "Preferences"
         if not file.parent.exists():
             file.parent.mkdir(mode=0o700)
@@ -146,7 +146,7 @@ _NAMES: Final = (
     "chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "microsoft-edge-stable",
     "microsoft-edge", "msedge",
 )  # fmt: skip
-_PLACES: Final[dict[str, tuple[str, ...]]] = {
+_USUAL_PATHS: Final[dict[str, tuple[str, ...]]] = {
     "darwin": (
         "/Applications/Chromium.app/Contents/MacOS/Chromium",
         "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -191,11 +191,11 @@ def find(executable: str | None, environ: Mapping[str, str], home: Path) -> Path
     """
     for name, value in (("browser.executable", executable), (f"${VARIABLE}", environ.get(VARIABLE))):
         if value:
-            found = shutil.which(str(Path(value).expanduser()), path=environ.get("PATH", os.defpath))
-            if found is None:
+            path = shutil.which(str(Path(value).expanduser()), path=environ.get("PATH", os.defpath))
+            if path is None:
                 text = f"{name} names {value}, which is not a program that can be started: correct the path"
                 raise NoChromium(text, codes.BROWSER_MISSING)
-            return Path(found)
+            return Path(path)
     for candidate in _candidates(environ, home):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
@@ -211,13 +211,13 @@ def _candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
         part for part in environ.get("PATH", os.defpath).split(os.pathsep) if Path(part).is_absolute()
     )
     for name in _NAMES:
-        found = shutil.which(name, path=path) if path else None
-        if found is not None:
-            yield Path(found)
-    yield from map(Path, _PLACES.get(sys.platform, ()))
+        program = shutil.which(name, path=path) if path else None
+        if program is not None:
+            yield Path(program)
+    yield from map(Path, _USUAL_PATHS.get(sys.platform, ()))
     directory = installed_below(environ, home)
-    found_there = [file for pattern in _INSTALLED for file in directory.glob(pattern)]
-    yield from sorted(found_there, key=lambda file: _build(file, directory), reverse=True)
+    installed = [file for pattern in _INSTALLED for file in directory.glob(pattern)]
+    yield from sorted(installed, key=lambda file: _build(file, directory), reverse=True)
 
 
 def installed_below(environ: Mapping[str, str], home: Path) -> Path:

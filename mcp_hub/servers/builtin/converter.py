@@ -29,7 +29,7 @@ A PDF of 30 MB takes 215 MB, a Word document with 28 MB of pictures 340 MB, 7 MB
 """
 _HEADER: Final = 64 * 1024
 _END_WAIT: Final = 5.0
-_KEPT: Final = frozenset({
+_INHERITED: Final = frozenset({
     "PATH", "LANG", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH",
     "MCP_HUB_RUN",  # the mark by which the hub finds what it has started
 })  # fmt: skip
@@ -233,10 +233,12 @@ def _allowed(memory: int) -> str:
 
 
 def _environment(endpoint: str | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    def kept(name: str) -> bool:
-        return name.upper() in _KEPT or name.startswith("LC_") or (endpoint is not None and name.startswith("AZURE_"))
+    def is_inherited(name: str) -> bool:
+        return (
+            name.upper() in _INHERITED or name.startswith("LC_") or (endpoint is not None and name.startswith("AZURE_"))
+        )
 
-    return {name: value for name, value in environ.items() if kept(name)}
+    return {name: value for name, value in environ.items() if is_inherited(name)}
 
 
 def _setup_failed(endpoint: str | None, message: str) -> str:

@@ -42,7 +42,7 @@ _ALLOWS: Final[dict[str, frozenset[Act]]] = {
     "rw": frozenset({"list", "read", "write", "delete"}),
     "hidden": frozenset({"read", "write"}),
 }
-_WHY: Final = {
+_MODE_REASONS: Final = {
     "ro": "is for reading only",
     "hidden": "is not listed, and nothing in it can be deleted",
 }
@@ -91,53 +91,53 @@ class Roots:
         """Returns the roots that callers may list, sorted by virtual path."""
         return sorted((root for root in self._roots if "list" in _ALLOWS[root.mode]), key=lambda root: root.at)
 
-    def place(self, path: str, act: Act) -> RootedPath:
-        """Returns the place that the virtual `path` names. Raises ToolRefused if `act` is not allowed there."""
+    def resolve(self, path: str, act: Act) -> RootedPath:
+        """Resolves the virtual `path` to its root. Raises ToolRefused if `act` is not allowed there."""
         try:
             parts = parts_of(path)
         except ValueError as error:
-            text = f"{printable(path, 200)!r} is not a valid path: {error}. {self._known()}"
+            text = f"{printable(path, 200)!r} is not a valid path: {error}. {self._root_hint()}"
             raise ToolRefused("invalid_parameters", text) from None
         if ".." in parts:
             raise ToolRefused("permission_denied", f"{printable(path, 200)} contains '..': write the path without it.")
         root = next((root for root in self._roots if parts[: len(root.parts)] == root.parts), None)
         if root is None:
-            raise ToolRefused("permission_denied", f"{printable(path, 200)} is not below any root. {self._known()}")
+            raise ToolRefused("permission_denied", f"{printable(path, 200)} is not below any root. {self._root_hint()}")
         if act not in _ALLOWS[root.mode]:
-            raise ToolRefused("permission_denied", f"{root.at} {_WHY[root.mode]}. Nothing was done.")
+            raise ToolRefused("permission_denied", f"{root.at} {_MODE_REASONS[root.mode]}. Nothing was done.")
         return RootedPath(root, parts[len(root.parts) :])
 
-    def _known(self) -> str:
+    def _root_hint(self) -> str:
         names = ", ".join(root.at for root in self.listed)
         return f"Paths begin with {names}." if names else "No root can be listed."
 
     @contextlib.contextmanager
-    def opened(self, place: RootedPath, names: Parts, *, make: bool = False) -> Iterator[int]:
-        """Opens the directory `names` below the root of `place` and yields its descriptor.
+    def opened(self, target: RootedPath, names: Parts, *, make: bool = False) -> Iterator[int]:
+        """Opens the directory `names` below the root of `target` and yields its descriptor.
 
         With `make`, missing directories are created. Raises ToolRefused if a name is not a directory of the root.
         """
-        fd = self._open_root(place.root)
+        fd = self._open_root(target.root)
         try:
             for depth, name in enumerate(names):
-                shown = RootedPath(place.root, names[: depth + 1])
-                below = _below(fd, name, shown, make=make)
+                path = RootedPath(target.root, names[: depth + 1])
+                inner = _open_directory(fd, name, path, make=make)
                 os.close(fd)
-                fd = below
+                fd = inner
             yield fd
         finally:
             os.close(fd)
 
     @contextlib.contextmanager
-    def parent(self, place: RootedPath, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Opens the directory that contains `place`, and yields its descriptor and the name in it.
+    def parent(self, target: RootedPath, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Opens the directory that contains `target`, and yields its descriptor and the name in it.
 
         Raises ToolRefused.
         """
-        if not place.names:
-            raise ToolRefused("invalid_parameters", f"{place} is a root, not a file.")
-        with self.opened(place, place.names[:-1], make=make) as fd:
-            yield fd, place.names[-1]
+        if not target.names:
+            raise ToolRefused("invalid_parameters", f"{target} is a root, not a file.")
+        with self.opened(target, target.names[:-1], make=make) as fd:
+            yield fd, target.names[-1]
 
     def _open_root(self, root: VirtualRoot) -> int:
         try:
@@ -146,50 +146,50 @@ class Roots:
             raise ToolRefused("tool_error", f"{root.at} cannot be opened: {error.strerror}.") from None
 
 
-def _below(fd: int, name: str, shown: RootedPath, *, make: bool) -> int:
+def _open_directory(fd: int, name: str, path: RootedPath, *, make: bool) -> int:
     for _ in range(2):
         try:
             return os.open(name, _DIRECTORY | _NO_LINK, dir_fd=fd)
         except FileNotFoundError:
             if not make:
-                raise ToolRefused("tool_error", f"There is no directory {shown}.") from None
-            _make(fd, name, shown)
+                raise ToolRefused("tool_error", f"There is no directory {path}.") from None
+            _make_directory(fd, name, path)
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-                raise os_refusal(error, shown) from None
-            raise ToolRefused(*_no_directory(fd, name, shown)) from None
-    raise ToolRefused("tool_error", f"{shown} was removed while it was being opened. Try again.")
+                raise os_refusal(error, path) from None
+            raise ToolRefused(*_directory_refusal(fd, name, path)) from None
+    raise ToolRefused("tool_error", f"{path} was removed while it was being opened. Try again.")
 
 
-def _make(fd: int, name: str, shown: RootedPath) -> None:
+def _make_directory(fd: int, name: str, path: RootedPath) -> None:
     try:
         os.mkdir(name, dir_fd=fd)
     except FileExistsError:
         pass  # another process made it first
     except OSError as error:
-        raise os_refusal(error, shown) from None
+        raise os_refusal(error, path) from None
 
 
-def _no_directory(fd: int, name: str, shown: RootedPath) -> tuple[str, str]:
+def _directory_refusal(fd: int, name: str, path: RootedPath) -> tuple[str, str]:
     """Returns (code, text) of the refusal."""
     try:
         mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
     except OSError:
-        return "tool_error", f"{shown} is not a directory."
+        return "tool_error", f"{path} is not a directory."
     if stat.S_ISLNK(mode):
-        return link_refusal(shown)
-    return "tool_error", f"{shown} is not a directory but {'a file' if stat.S_ISREG(mode) else kind_of(mode)}."
+        return link_refusal(path)
+    return "tool_error", f"{path} is not a directory but {'a file' if stat.S_ISREG(mode) else kind_of(mode)}."
 
 
-def link_refusal(shown: RootedPath) -> tuple[str, str]:
+def link_refusal(path: RootedPath) -> tuple[str, str]:
     """Returns (code, text) of the refusal of a symbolic link."""
-    return "permission_denied", f"{shown} is a symbolic link; symbolic links are not followed."
+    return "permission_denied", f"{path} is a symbolic link; symbolic links are not followed."
 
 
-def os_refusal(error: OSError, shown: RootedPath) -> ToolRefused:
+def os_refusal(error: OSError, path: RootedPath) -> ToolRefused:
     """Returns the refusal for an error of the operating system."""
     code = "permission_denied" if isinstance(error, PermissionError) else "tool_error"
-    return ToolRefused(code, f"{shown}: {error.strerror or error}.")
+    return ToolRefused(code, f"{path}: {error.strerror or error}.")
 
 
 MAX_ENTRIES: Final = 10_000
@@ -203,62 +203,62 @@ class Files:
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
 
     def read(self, path: str, ranges: list[int] | None) -> str:
         """Returns the text of a file, or of the lines in `ranges` (first and last, inclusive). Raises ToolRefused."""
-        place = self._roots.place(path, "read")
-        text, _ = self._text(place)
+        target = self._roots.resolve(path, "read")
+        text, _ = self._text(target)
         if ranges is None:
             return text
         lines = split_lines(text)
         try:
-            start, end = resolve_range(ranges, len(lines), str(place))
-        except LineRangeError as wrong:
-            raise ToolRefused("invalid_parameters", str(wrong)) from None
+            start, end = resolve_range(ranges, len(lines), str(target))
+        except LineRangeError as error:
+            raise ToolRefused("invalid_parameters", str(error)) from None
         return "".join(lines[start - 1 : end])
 
     def write(self, path: str, content: str) -> str:
         """Creates a file or replaces its content, and returns a sentence that says so. Raises ToolRefused."""
-        place = self._roots.place(path, "write")
+        target = self._roots.resolve(path, "write")
         data = bytes_of(content)
-        with self._alone(), self._roots.parent(place, make=True) as (directory, name), _system_errors(place):
+        with self._exclusive(), self._roots.parent(target, make=True) as (directory, name), _system_errors(target):
             former = stat_regular(name, directory)
             replace(name, data, former, directory)
-        return f"{'Created' if former is None else 'Overwrote'} {place} ({len(data):,} bytes)."
+        return f"{'Created' if former is None else 'Overwrote'} {target} ({len(data):,} bytes)."
 
     def edit(self, path: str, old_text: str, new_text: str, *, replace_all: bool) -> str:
         """Replaces `old_text` by `new_text` and returns a sentence that says so.
 
         Raises ToolRefused if `old_text` does not occur, or occurs more than once without `replace_all`.
         """
-        place = self._roots.place(path, "write")
+        target = self._roots.resolve(path, "write")
         if not old_text:
             raise ToolRefused("invalid_parameters", "'old_text' is empty: give the text to be replaced.")
         bytes_of(new_text)
-        with self._alone():
-            text, former = self._text(place)
+        with self._exclusive():
+            text, former = self._text(target)
             count = text.count(old_text)
             if count == 0 or (count > 1 and not replace_all):
-                found = "does not occur in it"
+                problem = "does not occur in it"
                 if count:
-                    found = f"occurs {count:,} times: include the lines around it, or set replace_all"
-                raise ToolRefused("invalid_parameters", f"{place} was not changed: 'old_text' {found}.")
+                    problem = f"occurs {count:,} times: include the lines around it, or set replace_all"
+                raise ToolRefused("invalid_parameters", f"{target} was not changed: 'old_text' {problem}.")
             if len(text) + count * (len(new_text) - len(old_text)) > MAX_BYTES:  # before it takes any memory
                 raise too_large()
-            with self._roots.parent(place) as (directory, name), _system_errors(place):
+            with self._roots.parent(target) as (directory, name), _system_errors(target):
                 replace(name, text.replace(old_text, new_text).encode(), former, directory)
-        return f"Replaced {count:,} occurrence{'' if count == 1 else 's'} in {place}."
+        return f"Replaced {count:,} occurrence{'' if count == 1 else 's'} in {target}."
 
     def delete(self, path: str) -> str:
         """Deletes one file, or a symbolic link itself, and returns a sentence that says so. Raises ToolRefused."""
-        place = self._roots.place(path, "delete")
-        with self._alone(), self._roots.parent(place) as (directory, name), _system_errors(place):
+        target = self._roots.resolve(path, "delete")
+        with self._exclusive(), self._roots.parent(target) as (directory, name), _system_errors(target):
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
                 stat_regular(name, directory)
             os.unlink(name, dir_fd=directory)
-        return f"Deleted {place}."
+        return f"Deleted {target}."
 
     def listing(self, path: str) -> ToolResult:
         """Lists a directory; `/` lists the roots. Raises ToolRefused."""
@@ -266,52 +266,56 @@ class Files:
             roots = [{"name": root.at, "type": "directory", "mode": root.mode} for root in self._roots.listed]
             lines = [f"[DIR] {root['name']} ({root['mode']})" for root in roots]
             return _listing("/", roots, lines, 0)
-        place = self._roots.place(path, "list")
+        target = self._roots.resolve(path, "list")
         entries: list[dict[str, Any]] = []
         left_out = 0
-        with self._roots.opened(place, place.names) as directory, _system_errors(place), os.scandir(directory) as found:
-            for entry in found:
-                if len(entries) == MAX_ENTRIES or not _is_text(entry.name):
+        with (
+            self._roots.opened(target, target.names) as directory,
+            _system_errors(target),
+            os.scandir(directory) as children,
+        ):
+            for child in children:
+                if len(entries) == MAX_ENTRIES or not _is_text(child.name):
                     left_out += 1
                     continue
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    entries.append(_described(entry.name, entry.stat(follow_symlinks=False)))
-        entries.sort(key=lambda one: str(one["name"]))
-        return _listing(str(place), entries, [_line(one) for one in entries], left_out)
+                    entries.append(_entry_of(child.name, child.stat(follow_symlinks=False)))
+        entries.sort(key=lambda entry: str(entry["name"]))
+        return _listing(str(target), entries, [_line(entry) for entry in entries], left_out)
 
-    def _text(self, place: RootedPath) -> tuple[str, os.stat_result]:
-        with self._roots.parent(place) as (directory, name), _system_errors(place):
+    def _text(self, target: RootedPath) -> tuple[str, os.stat_result]:
+        with self._roots.parent(target) as (directory, name), _system_errors(target):
             data, status = read(name, directory)
         if status.st_nlink > 1:
-            text = f"{place} has other names (hard links), which may be outside the root: make a copy of it first."
+            text = f"{target} has other names (hard links), which may be outside the root: make a copy of it first."
             raise ToolRefused("permission_denied", text)
-        return text_of(data, str(place)), status
+        return text_of(data, str(target)), status
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._changing.acquire(timeout=LOCK_WAIT):
+    def _exclusive(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=LOCK_WAIT):
             raise ToolRefused("tool_error", "Another change is still running; nothing was done. Try again.")
         try:
             yield
         finally:
-            self._changing.release()
+            self._lock.release()
 
 
 @contextlib.contextmanager
-def _system_errors(place: RootedPath) -> Iterator[None]:
+def _system_errors(path: RootedPath) -> Iterator[None]:
     """Turns errors of the operating system within the block into ToolRefused."""
     try:
         yield
     except NotRegularFile as error:
         if error.is_link:
-            raise ToolRefused(*link_refusal(place)) from None
-        raise ToolRefused("tool_error", f"{place} is not a file but {error}.") from None
+            raise ToolRefused(*link_refusal(path)) from None
+        raise ToolRefused("tool_error", f"{path} is not a file but {error}.") from None
     except FileNotFoundError:
-        raise ToolRefused("tool_error", f"There is no file {place}.") from None
+        raise ToolRefused("tool_error", f"There is no file {path}.") from None
     except OSError as error:
         if error.errno == errno.ELOOP:  # it became a link after it was checked
-            raise ToolRefused(*link_refusal(place)) from None
-        raise os_refusal(error, place) from None
+            raise ToolRefused(*link_refusal(path)) from None
+        raise os_refusal(error, path) from None
 
 
 def _is_text(name: str) -> bool:
@@ -322,7 +326,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _described(name: str, status: os.stat_result) -> dict[str, Any]:
+def _entry_of(name: str, status: os.stat_result) -> dict[str, Any]:
     if stat.S_ISDIR(status.st_mode):
         return {"name": name, "type": "directory"}
     if stat.S_ISREG(status.st_mode):

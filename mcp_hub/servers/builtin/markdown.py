@@ -51,20 +51,20 @@ def decode_text(data: bytes, declared: str | None, *, markup: bool) -> str:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")
-    found = _known(declared)
-    if found is None and markup and (match := _DECLARED.search(data[:_HEAD])) is not None:
-        found = _known(match[1].decode("ascii", "replace"))
-        if found is not None and found.startswith("utf-16"):
-            found = "utf-8"  # the declaration was readable as ASCII, so it is not UTF-16
-    if found is not None:
-        return data.decode(found, "replace")
+    codec = _codec_of(declared)
+    if codec is None and markup and (match := _DECLARED.search(data[:_HEAD])) is not None:
+        codec = _codec_of(match[1].decode("ascii", "replace"))
+        if codec is not None and codec.startswith("utf-16"):
+            codec = "utf-8"  # the declaration was readable as ASCII, so it is not UTF-16
+    if codec is not None:
+        return data.decode(codec, "replace")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return data.decode(_guessed(data), "replace")
 
 
-def _known(name: str | None) -> str | None:
+def _codec_of(name: str | None) -> str | None:
     """Returns the codec for a declared name, or None if there is no such text encoding."""
     try:
         codec = codecs.lookup((name or "").strip().strip("\"'"))
@@ -138,7 +138,7 @@ def _stay_inside(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"a conversion may not use {event}")
 
 
-def _bound_memory(most: int) -> None:
+def _bound_memory(limit: int) -> None:
     with contextlib.suppress(OSError):
         # Where the machine itself runs out of memory, Linux ends this process before the hub.
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -147,7 +147,7 @@ def _bound_memory(most: int) -> None:
     import resource
 
     with contextlib.suppress(ValueError, OSError):  # it has less already
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

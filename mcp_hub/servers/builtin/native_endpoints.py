@@ -99,12 +99,12 @@ class Endpoint(LocalTool):
             return self._refused(status, _excerpt(body, charset))
         return self._result(status, kind, charset, body)
 
-    def _refused(self, status: int, said: str) -> ToolResult:
+    def _refused(self, status: int, excerpt: str) -> ToolResult:
         denied = status in (401, 403)
-        text = f"{_shown(self._tool.url)} answered with HTTP status {status}"
+        text = f"{_origin(self._tool.url)} answered with HTTP status {status}"
         text += ": it does not accept the credentials of this tool." if denied else "."
-        if said:
-            text += f" It says:\n\n{self._redaction.text(said)}"
+        if excerpt:
+            text += f" It says:\n\n{self._redaction.text(excerpt)}"
         code = "permission_denied" if denied else "tool_error"
         facts = {"code": code, "server": None, "tool": self.name, "retryable": status in _TRY_LATER}
         meta = {"mcp-hub/error": facts, "mcp-hub/status": status}
@@ -118,7 +118,7 @@ class Endpoint(LocalTool):
         try:
             text = _decoded(body, charset or "utf-8-sig")
         except (ValueError, LookupError):
-            raise ToolRefused("tool_error", f"{_shown(self._tool.url)} answered with {kind}, not text") from None
+            raise ToolRefused("tool_error", f"{_origin(self._tool.url)} answered with {kind}, not text") from None
         if self._tool.result is None and not kind.endswith(("/json", "+json")):
             return _text(text if text.strip() else f"(HTTP {status}, without content)")
         try:
@@ -126,12 +126,12 @@ class Endpoint(LocalTool):
             chosen = value if self._tool.result is None else resolve_pointer(value, self._tool.result)
         except PointerNotFound as error:
             raise ToolRefused(
-                "tool_error", f"the answer of {_shown(self._tool.url)} is not as expected: {error}"
+                "tool_error", f"the answer of {_origin(self._tool.url)} is not as expected: {error}"
             ) from None
         except (ValueError, RecursionError):
             if self._tool.result is None:
                 return _text(text if text.strip() else f"(HTTP {status}, without content)")
-            raise ToolRefused("tool_error", f"the answer of {_shown(self._tool.url)} is not JSON") from None
+            raise ToolRefused("tool_error", f"the answer of {_origin(self._tool.url)} is not JSON") from None
         if isinstance(chosen, str):
             return _text(chosen)
         # If all of the answer is the result, its text is passed on as it is, so that no number changes its form.
@@ -154,7 +154,7 @@ class EndpointClient:
             return await self._followed(tool, request)
         except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
             # Only the kind of the failure and the origin are shown: other texts may quote the request.
-            raise ToolRefused("server_unavailable", f"{_shown(request.url)} {failure_text(error, None)}") from None
+            raise ToolRefused("server_unavailable", f"{_origin(request.url)} {failure_text(error, None)}") from None
 
     async def _followed(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
         url, method, body = URL(request.url, encoded=True), tool.method, request.body
@@ -178,18 +178,20 @@ class EndpointClient:
             url = _target(url, location)
             # The credentials and the arguments were meant for the first origin only.
             if url.origin() != origin:
-                text = f"{_shown(tool.url)} redirects to {_shown(str(url))}, which is not followed: set that as api_url"
-                raise ToolRefused("tool_error", text)
+                text = f"{_origin(tool.url)} redirects to {_origin(str(url))}, which is not followed"
+                raise ToolRefused("tool_error", f"{text}: set that as api_url")
             if method not in ("GET", "HEAD") and status not in _KEEP_METHOD:
-                text = f"{_shown(tool.url)} redirects a {method} (status {status}), which is not followed"
+                text = f"{_origin(tool.url)} redirects a {method} (status {status}), which is not followed"
                 raise ToolRefused("tool_error", f"{text}: set the URL in its Location header as api_url")
-        raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects")
+        raise ToolRefused("tool_error", f"{_origin(tool.url)}: more than {MAX_REDIRECTS} redirects")
 
     async def _connections(self, origin: URL) -> tuple[HttpPool, RequestHeadEncoder]:
         """Returns the connections to an origin of a tool; there are as many origins as tools at most."""
         if str(origin) not in self._origins:
-            made = await self._egress.connections(origin, _HEADERS, limit=POOL, connect=CONNECT_WAIT, keep=KEEP_ALIVE)
-            self._origins.setdefault(str(origin), made)
+            connections = await self._egress.connections(
+                origin, _HEADERS, limit=POOL, connect=CONNECT_WAIT, keep=KEEP_ALIVE
+            )
+            self._origins.setdefault(str(origin), connections)
         return self._origins[str(origin)]
 
     async def close(self) -> None:
@@ -204,7 +206,7 @@ async def _read(response: HttpResponse, limit: int, tool: NativeToolDefinition) 
         if len(body) > limit:
             if response.status >= 300:
                 return bytes(body[:limit])
-            text = f"{_shown(tool.url)} answered with more than {limit:,} bytes; max_bytes of the tool allows more"
+            text = f"{_origin(tool.url)} answered with more than {limit:,} bytes; max_bytes of the tool allows more"
             raise ToolRefused("result_too_large", text)
     return bytes(body)
 
@@ -216,13 +218,13 @@ def _target(url: URL, location: str) -> URL:
             return target
     except ValueError:
         pass
-    raise ToolRefused("tool_error", f"{_shown(str(url))} redirects to something that is not an http(s) address")
+    raise ToolRefused("tool_error", f"{_origin(str(url))} redirects to something that is not an http(s) address")
 
 
-def _shown(url: str) -> str:
+def _origin(url: str) -> str:
     """Returns the origin of a URL for an error message, as paths may contain tokens too."""
-    scheme, _, rest = url.partition("://")
-    return printable(f"{scheme}://{re.split('[/?#]', rest)[0]}", 300)
+    scheme, _, remainder = url.partition("://")
+    return printable(f"{scheme}://{re.split('[/?#]', remainder)[0]}", 300)
 
 
 def _excerpt(body: bytes, charset: str | None) -> str:
@@ -230,8 +232,8 @@ def _excerpt(body: bytes, charset: str | None) -> str:
         text = _decoded(body, charset or "utf-8", "replace").strip()
     except (ValueError, LookupError):
         text = body.decode("utf-8", "replace").strip()
-    shown = "\n".join(printable(line, EXCERPT) for line in text[:EXCERPT].splitlines())
-    return shown + ("…" if len(text) > EXCERPT else "")
+    excerpt = "\n".join(printable(line, EXCERPT) for line in text[:EXCERPT].splitlines())
+    return excerpt + ("…" if len(text) > EXCERPT else "")
 
 
 def _decoded(body: bytes, charset: str, errors: str = "strict") -> str:

@@ -117,9 +117,9 @@ class PageContent:
                         options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": MAX_HEIGHT}
                         cut = f"The page is {size['height']:g} pixels high; the picture has the first {MAX_HEIGHT}."
                 picture = await page.screenshot(**options)
-            said = "\n".join([f"URL: {page.url[:2000]}", *([cut] if cut else []), *notes(browser)])
+            text = "\n".join([f"URL: {page.url[:2000]}", *([cut] if cut else []), *notes(browser)])
             image = {"type": "image", "data": base64.b64encode(picture).decode(), "mimeType": f"image/{type}"}
-            return ToolResult([{"type": "text", "text": said}, image])
+            return ToolResult([{"type": "text", "text": text}, image])
 
         return await self._browser.run(work, ACTION * 2)
 
@@ -135,8 +135,8 @@ class PageContent:
                 limit = f"{self._browser.settings.max_bytes:,} (web.max_bytes)"
                 raise ToolRefused("result_too_large", f"The PDF has {len(data):,} bytes, more than {limit}.")
             file = embedded_resource(page.url[:2000], "application/pdf", data)
-            said = "\n".join([f"{page.url[:2000]} as a PDF of {len(data):,} bytes", *notes(browser)])
-            return ToolResult([{"type": "text", "text": said}, file])
+            text = "\n".join([f"{page.url[:2000]} as a PDF of {len(data):,} bytes", *notes(browser)])
+            return ToolResult([{"type": "text", "text": text}, file])
 
         return await self._browser.run(work, NAVIGATION)
 
@@ -160,8 +160,8 @@ class PageContent:
             refuse_refused(browser, page)
             text = json.dumps(value, ensure_ascii=False, default=str)
             if len(text) > MAX_VALUE:
-                what = f"The value has {len(text):,} characters, more than {MAX_VALUE:,}: return a part of it."
-                raise ToolRefused("result_too_large", what)
+                message = f"The value has {len(text):,} characters, more than {MAX_VALUE:,}: return a part of it."
+                raise ToolRefused("result_too_large", message)
             extra = "\n".join(notes(browser))
             return ToolResult([{"type": "text", "text": part} for part in (text, extra) if part])
 
@@ -200,10 +200,10 @@ class PageContent:
                 await context.clear_cookies(name=name, domain=domain)
             elif action == "clear":
                 await context.clear_cookies()
-            found = [dict(cookie) for cookie in await context.cookies(url or [])]
+            cookies = [dict(cookie) for cookie in await context.cookies(url or [])]
             if domain is not None and action == "list":
-                found = [cookie for cookie in found if str(cookie["domain"]).lstrip(".") == domain.lstrip(".")]
-            text = json.dumps(found, ensure_ascii=False, indent=1)
+                cookies = [cookie for cookie in cookies if str(cookie["domain"]).lstrip(".") == domain.lstrip(".")]
+            text = json.dumps(cookies, ensure_ascii=False, indent=1)
             return text_result(part_of(text, 0, MAX_VALUE, "browser_cookies with url"))
 
         return await self._browser.run(work)

@@ -39,7 +39,7 @@ ERROR_BODY: Final = 64 * 1024
 """Most bytes read of the body of an error answer."""
 _LOOKUPS: Final = 64
 """Most names resolved at the same time. A name server that hangs blocks a thread for half a minute."""
-_SHOWN: Final = 300
+_MAX_PRINTED: Final = 300
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
     "User-Agent": f"Mozilla/5.0 (compatible; mcp-hub/{VERSION})",
@@ -67,7 +67,7 @@ class FetchedPage:
 
 def printable_url(url: URL) -> str:
     """Returns a URL for an error message, without user, password and the values of its query."""
-    bare = printable(str(url.with_user(None).with_query(None).with_fragment(None)), _SHOWN)
+    bare = printable(str(url.with_user(None).with_query(None).with_fragment(None)), _MAX_PRINTED)
     return f"{bare}?…" if url.query_string else bare
 
 
@@ -120,7 +120,7 @@ class Fetcher:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(PROXIED_LOOKUP if proxied else None):
-                found = await loop.run_in_executor(
+                entries = await loop.run_in_executor(
                     self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 )
         except (OSError, UnicodeError):
@@ -129,7 +129,7 @@ class Fetcher:
                 return []
             text = f"the name of {printable_url(url)} cannot be resolved: check its spelling and the network connection"
             raise ToolRefused("tool_error", text) from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
         name = host.rstrip(".").lower()
         refusals = {address: self._address_rules.refused(name, address, port) for address in addresses}
         allowed = [address for address, refusal in refusals.items() if refusal is None]

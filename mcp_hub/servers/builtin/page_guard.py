@@ -92,9 +92,9 @@ class PageGuard:
         """Returns the content type that the server declared for the download from this URL."""
         return self._content_types.get(url)
 
-    def _note(self, url: str, why: str) -> None:
-        shown = url if len(url) <= 200 else url[:200] + "…"
-        self._notes.append(f"Refused: {shown}: {why}")
+    def _note(self, url: str, reason: str) -> None:
+        display_url = url if len(url) <= 200 else url[:200] + "…"
+        self._notes.append(f"Refused: {display_url}: {reason}")
 
     def _begin(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -121,8 +121,8 @@ class PageGuard:
         if refusal is None:
             if is_page:
                 self._refused_pages.pop(url, None)
-            wanted = is_page and event.get("frameId") in self._downloading
-            await self._send("Fetch.continueRequest", {"requestId": request_id, "interceptResponse": wanted})
+            is_download = is_page and event.get("frameId") in self._downloading
+            await self._send("Fetch.continueRequest", {"requestId": request_id, "interceptResponse": is_download})
         elif is_page:
             self._refused_pages[url] = refusal
             while len(self._refused_pages) > MAX_REMEMBERED:
@@ -160,14 +160,14 @@ class PageGuard:
         status, headers = event["responseStatusCode"], event.get("responseHeaders", [])
         params: dict[str, Any] = {"requestId": event["requestId"]}
         if 200 <= status < 300:
-            said = {header["name"].lower(): header["value"] for header in headers}
-            disposition = said.get("content-disposition", "attachment").replace("inline", "attachment", 1)
-            kept = [header for header in headers if header["name"].lower() != "content-disposition"]
+            header_values = {header["name"].lower(): header["value"] for header in headers}
+            disposition = header_values.get("content-disposition", "attachment").replace("inline", "attachment", 1)
+            other_headers = [header for header in headers if header["name"].lower() != "content-disposition"]
             params |= {
                 "responseCode": status,
-                "responseHeaders": [*kept, {"name": "Content-Disposition", "value": disposition}],
+                "responseHeaders": [*other_headers, {"name": "Content-Disposition", "value": disposition}],
             }
-            self._content_types[event["request"]["url"]] = said.get("content-type", "")
+            self._content_types[event["request"]["url"]] = header_values.get("content-type", "")
             while len(self._content_types) > MAX_REMEMBERED:
                 self._content_types.popitem(last=False)
         await self._send("Fetch.continueResponse", params)

@@ -34,14 +34,14 @@ async def find_element(page: Page, ref: str) -> Locator:
     from playwright.async_api import Error
 
     if not _REFERENCE.fullmatch(ref):
-        what = f"{ref[:100]!r} is not a reference: browser_snapshot shows them, as in [ref=e12]."
-        raise ToolRefused("invalid_parameters", what)
+        message = f"{ref[:100]!r} is not a reference: browser_snapshot shows them, as in [ref=e12]."
+        raise ToolRefused("invalid_parameters", message)
     locator = page.get_by_ref(ref)
     try:
-        found = await locator.count()
+        count = await locator.count()
     except Error:
-        found = 0  # the frame of the reference is gone
-    if not found:
+        count = 0  # the frame of the reference is gone
+    if not count:
         raise ToolRefused("tool_error", f"The element {ref} is no longer on the page: take a new snapshot.")
     return locator
 
@@ -70,15 +70,15 @@ async def wait_until_settled(page: Page) -> None:
 
     waiting: set[Request] = set()
 
-    def begun(request: Request) -> None:
+    def on_request(request: Request) -> None:
         waiting.add(request)
 
-    def ended(request: Request) -> None:
+    def on_request_end(request: Request) -> None:
         waiting.discard(request)
 
-    page.on("request", begun)
-    page.on("requestfinished", ended)
-    page.on("requestfailed", ended)
+    page.on("request", on_request)
+    page.on("requestfinished", on_request_end)
+    page.on("requestfailed", on_request_end)
     try:
         async with asyncio.timeout(SETTLE_AT_MOST):
             await asyncio.sleep(SETTLE)
@@ -88,9 +88,9 @@ async def wait_until_settled(page: Page) -> None:
     except (TimeoutError, Error):
         pass  # the page is still loading, or its tab has closed itself
     finally:
-        page.remove_listener("request", begun)
-        page.remove_listener("requestfinished", ended)
-        page.remove_listener("requestfailed", ended)
+        page.remove_listener("request", on_request)
+        page.remove_listener("requestfinished", on_request_end)
+        page.remove_listener("requestfailed", on_request_end)
 
 
 def refuse_refused(browser: OpenBrowser, page: Page) -> None:
@@ -135,12 +135,12 @@ def web_address(url: str) -> str:
     text = url.strip()
     if not text:
         raise ToolRefused("invalid_parameters", "url is empty: name the page to open.")
-    scheme, colon, rest = text.partition(":")
-    if text == "about:blank" or (scheme.lower() in ("http", "https") and rest.startswith("//")):
+    scheme, colon, remainder = text.partition(":")
+    if text == "about:blank" or (scheme.lower() in ("http", "https") and remainder.startswith("//")):
         return text
-    if colon and not rest.partition("/")[0].isdigit():  # not a host and its port
-        what = f"Only http and https URLs are opened, not {scheme[:30].lower()!r}."
-        raise ToolRefused("invalid_parameters", what)
+    if colon and not remainder.partition("/")[0].isdigit():  # not a host and its port
+        message = f"Only http and https URLs are opened, not {scheme[:30].lower()!r}."
+        raise ToolRefused("invalid_parameters", message)
     return f"https://{text}"
 
 

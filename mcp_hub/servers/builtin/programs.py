@@ -60,8 +60,8 @@ class ProgramOutcome:
 class OutputCapture:
     """Keeps the beginning and the end of an output, and counts the bytes between."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self, limit: int = KEPT) -> None:
+        self._limit = limit
         self._head = bytearray()
         self._tail = bytearray()
         self._size = 0
@@ -69,21 +69,21 @@ class OutputCapture:
     def feed(self, data: bytes) -> None:
         """Adds the next bytes of the output."""
         self._size += len(data)
-        room = self._kept - len(self._head)
+        room = self._limit - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        if len(self._tail) > 2 * self._kept:
-            del self._tail[: -self._kept]
+        if len(self._tail) > 2 * self._limit:
+            del self._tail[: -self._limit]
 
     def text(self) -> str:
         """Returns the output as text, with a note in place of bytes that were left out."""
-        tail = self._tail[-self._kept :]
-        left_out = self._size - len(self._head) - len(tail)
-        if not left_out:
+        tail = self._tail[-self._limit :]
+        omitted = self._size - len(self._head) - len(tail)
+        if not omitted:
             return (self._head + tail).decode("utf-8", "replace")
-        cut = f"\n[... {left_out:,} bytes are left out here: write long output to a file ...]\n"
+        cut = f"\n[... {omitted:,} bytes are left out here: write long output to a file ...]\n"
         return self._head.decode("utf-8", "replace") + cut + tail.decode("utf-8", "replace")
 
 
@@ -93,7 +93,7 @@ class _Program(asyncio.SubprocessProtocol):
     def __init__(self) -> None:
         self.outputs = {1: OutputCapture(), 2: OutputCapture()}
         self.exited = asyncio.Event()
-        self.heard = asyncio.Event()
+        self.outputs_closed = asyncio.Event()
         """Set once both outputs have ended."""
         self.transport: asyncio.SubprocessTransport | None = None
         self._open = {1, 2}
@@ -107,7 +107,7 @@ class _Program(asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
         if not self._open:
-            self.heard.set()
+            self.outputs_closed.set()
 
     def process_exited(self) -> None:
         self.exited.set()
@@ -125,21 +125,21 @@ class ProgramRunner:
         self._groups: set[int] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def run(self, argv: Sequence[str], seconds: float, what: str) -> ProgramOutcome:
+    async def run(self, argv: Sequence[str], seconds: float, label: str) -> ProgramOutcome:
         """Runs a program, and ends everything it has started when it ends, after `seconds`, or when this is cancelled.
 
-        `what`, such as "code", names the program in the message about the time limit. Raises ToolRefused if the program
-        cannot be started.
+        `label`, such as "code", names the program in the message about the time limit. Raises ToolRefused if the
+        program cannot be started.
         """
         mark = f"{self._mark}{next(self._numbers)}:"
         program = _Program()
         # Never cancelled halfway: asyncio would kill only the program itself, and its group would not be known.
-        starting = asyncio.ensure_future(self._start(argv, program, mark, what))
+        starting = asyncio.ensure_future(self._start(argv, program, mark, label))
         try:
             transport = await asyncio.shield(starting)
             timed_out = not await _within(seconds, program.exited)
             if not timed_out:
-                await _within(LINGER, program.heard)
+                await _within(LINGER, program.outputs_closed)
         finally:
             ending = asyncio.get_running_loop().create_task(self._end(starting, program, mark))
             self._ending.add(ending)
@@ -149,12 +149,14 @@ class ProgramRunner:
         code = transport.get_returncode()
         if not timed_out and code is not None:
             return ProgramOutcome(code, stdout, stderr)
-        sentence = f"TimeoutError: The {what} execution exceeded the timeout of {_plain(seconds)} seconds."
+        sentence = f"TimeoutError: The {label} execution exceeded the timeout of {_plain(seconds)} seconds."
         return ProgramOutcome(-1, stdout, f"{stderr}\n{sentence}" if stderr else sentence)
 
-    async def _start(self, argv: Sequence[str], program: _Program, mark: str, what: str) -> asyncio.SubprocessTransport:
+    async def _start(
+        self, argv: Sequence[str], program: _Program, mark: str, label: str
+    ) -> asyncio.SubprocessTransport:
         try:
-            made, _ = await asyncio.get_running_loop().subprocess_exec(
+            transport, _ = await asyncio.get_running_loop().subprocess_exec(
                 lambda: program,
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -164,9 +166,9 @@ class ProgramRunner:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ToolRefused("tool_error", f"The {what} cannot be started: {error.strerror}.") from None
-        self._groups.add(made.get_pid())
-        return made
+            raise ToolRefused("tool_error", f"The {label} cannot be started: {error.strerror}.") from None
+        self._groups.add(transport.get_pid())
+        return transport
 
     async def _end(self, starting: asyncio.Future[asyncio.SubprocessTransport], program: _Program, mark: str) -> None:
         """Ends all that is left of the program: SIGTERM, then SIGKILL.
@@ -179,11 +181,11 @@ class ProgramRunner:
         transport = program.transport
         groups = {transport.get_pid()} if transport is not None else set()
         if reaper.signal_all(groups, mark, signal.SIGTERM):
-            await _gone(groups, mark, TERM_GRACE)
+            await _wait_until_ended(groups, mark, TERM_GRACE)
             await _killed(groups, mark)
         if transport is not None:
             self._groups -= groups
-            await _within(_DRAIN, program.heard)
+            await _within(_DRAIN, program.outputs_closed)
             await _within(_DRAIN, program.exited)  # so that nobody has to reap it later
             transport.close()
 
@@ -197,22 +199,22 @@ async def _killed(groups: set[int], mark: str) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + KILL_WAIT
     while reaper.signal_all(groups, mark, reaper.SIGKILL) and loop.time() < end:
-        if await _gone(groups, mark, _POLL):  # otherwise a new process was started meanwhile
+        if await _wait_until_ended(groups, mark, _POLL):  # otherwise a new process was started meanwhile
             return
 
 
-async def _gone(groups: set[int], mark: str, seconds: float) -> bool:
+async def _wait_until_ended(groups: set[int], mark: str, seconds: float) -> bool:
     """Waits up to `seconds` and returns whether none of the processes is left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    while _any_left(groups, mark):
+    while _any_alive(groups, mark):
         if loop.time() >= end:
             return False
         await asyncio.sleep(_POLL)
     return True
 
 
-def _any_left(groups: set[int], mark: str) -> bool:
+def _any_alive(groups: set[int], mark: str) -> bool:
     """Returns whether a process is left. A zombie still counts as a member of its group, but carries no mark."""
     if _HAS_MARKS:
         return bool(reaper.marked(mark))
@@ -257,12 +259,12 @@ def code_tools(settings: Settings) -> list[Callable[..., Any]]:
         Note you must `print` the output to get the result. The file is removed right after the execution, and
         everything the code has started is ended.
         """
-        place = scratch.path / secrets.token_hex(8)
+        directory = scratch.path / secrets.token_hex(8)
         try:
-            file = await asyncio.to_thread(_written, place, code)
+            file = await asyncio.to_thread(_write_code, directory, code)
             outcome = await executions.run([sys.executable, "-u", str(file)], timeout, "code")
         finally:
-            await asyncio.shield(asyncio.to_thread(remove_tree, place))
+            await asyncio.shield(asyncio.to_thread(remove_tree, directory))
         return outcome.result()
 
     return [execute_python_code]
@@ -275,8 +277,8 @@ async def close_code() -> None:
         await asyncio.to_thread(scratch.remove)
 
 
-def _written(place: Path, code: str) -> Path:
-    file = place / "code.py"
+def _write_code(directory: Path, code: str) -> Path:
+    file = directory / "code.py"
     try:
         source = code.encode()
     except UnicodeEncodeError:
@@ -284,10 +286,10 @@ def _written(place: Path, code: str) -> Path:
             "invalid_parameters", "'code' contains half of a surrogate pair, which is not valid text."
         ) from None
     try:
-        place.mkdir(mode=0o700)
+        directory.mkdir(mode=0o700)
         file.write_bytes(source)
     except OSError as error:
-        text = f"The code cannot be written to {place.parent}: {error.strerror}. Nothing was executed."
+        text = f"The code cannot be written to {directory.parent}: {error.strerror}. Nothing was executed."
         raise ToolRefused("tool_error", text) from None
     return file
 

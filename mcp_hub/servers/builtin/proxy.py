@@ -110,7 +110,7 @@ class Proxy:
 
     def failure_at(self, url: str) -> str | None:
         """Returns why the last connection to the host and port of a URL failed, or None if it did not."""
-        return self._failed.get(place_of(url))
+        return self._failed.get(host_and_port(url))
 
     def cut(self, host: str, port: int) -> None:
         """Aborts every open connection to a host and port."""
@@ -125,18 +125,18 @@ class Proxy:
         Raises RequestRefused or TargetUnreachable.
         """
         now = asyncio.get_running_loop().time()
-        known = self._checked.get((host, port))
-        if known is None or known[0] < now:
+        verdict = self._checked.get((host, port))
+        if verdict is None or verdict[0] < now:
             refusal: RequestRefused | None = None
             try:
                 await self.addresses_of(host, port, proxied=self._proxy_for(scheme, host, port) is not None)
             except RequestRefused as error:
                 refusal = error
-            known = self._checked[host, port] = (now + CHECK_LASTS, refusal)
+            verdict = self._checked[host, port] = (now + CHECK_LASTS, refusal)
             while len(self._checked) > MAX_CHECKED:
                 self._checked.popitem(last=False)
-        if known[1] is not None:
-            raise RequestRefused(known[1].code, str(known[1]))
+        if verdict[1] is not None:
+            raise RequestRefused(verdict[1].code, str(verdict[1]))
 
     def _proxy_for(self, scheme: str, host: str, port: int) -> ForwardProxy | None:
         try:
@@ -154,14 +154,14 @@ class Proxy:
         """
         try:
             async with asyncio.timeout(PROXIED_LOOKUP if proxied else DIAL_WAIT):
-                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             if proxied:
                 return self._unknown(host, port)
             late = f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
             raise TargetUnreachable(f"the name {host} {late}") from None
         allowed, why = [], None
-        for address in dict.fromkeys(str(entry[4][0]) for entry in found):
+        for address in dict.fromkeys(str(entry[4][0]) for entry in entries):
             problem = self._addresses.refused(host, address, port)
             if problem is None:
                 allowed.append(address)
@@ -253,7 +253,7 @@ class Proxy:
             await answer(writer, "403 Forbidden", str(refusal))
         except TargetUnreachable as failure:
             url = f"https://{head.target}" if head.method == "CONNECT" else head.target
-            self._failed[place_of(url)] = str(failure)
+            self._failed[host_and_port(url)] = str(failure)
             while len(self._failed) > MAX_CHECKED:
                 self._failed.popitem(last=False)
             await answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
@@ -269,7 +269,7 @@ class Proxy:
             raise TargetUnreachable(f"{head.target!r} is not a host and port")
         self._check(f"https://{head.target}/")
         async with self._dialled("https", host, port, writer) as (upstream, out):
-            self._failed.pop(place_of(f"https://{head.target}"), None)
+            self._failed.pop(host_and_port(f"https://{head.target}"), None)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await writer.drain()
             first = await reader.read(CHUNK)
@@ -282,10 +282,10 @@ class Proxy:
         """Reads the rest of the head of an unencrypted `ws:` request, and checks its whole URL."""
         async with asyncio.timeout(HEAD_WAIT):
             while b"\r\n\r\n" not in first and len(first) < CHUNK:
-                more = await reader.read(CHUNK)
-                if not more:
+                data = await reader.read(CHUNK)
+                if not data:
                     raise EOFError
-                first += more
+                first += data
         path = first.split(b" ", 2)[1].decode("latin-1")
         self._check(f"ws://{authority}{path}")
         return first
@@ -300,14 +300,18 @@ class Proxy:
         self._check(head.target)
         host, port = target.hostname, target.port or 80
         async with self._dialled("http", host, port, writer) as (upstream, out):
-            self._failed.pop(place_of(head.target), None)
+            self._failed.pop(host_and_port(head.target), None)
             path = head.target.split("/", 3)[3] if head.target.count("/") >= 3 else ""
-            wanted, credentials = f"/{path}", None
+            request_target, credentials = f"/{path}", None
             proxy = self._proxy_for("http", host, port)
             if proxy is not None and proxy.forwards("http"):
-                wanted, credentials = f"http://{target.netloc.rpartition('@')[2]}/{path}", proxy.authorization
-            more = () if credentials is None else (f"Proxy-Authorization: {credentials}",)
-            out.write(head.rewritten(f"{head.method} {wanted} HTTP/1.1", drop=("proxy-authorization",), add=more))
+                request_target, credentials = f"http://{target.netloc.rpartition('@')[2]}/{path}", proxy.authorization
+            extra_lines = () if credentials is None else (f"Proxy-Authorization: {credentials}",)
+            out.write(
+                head.rewritten(
+                    f"{head.method} {request_target} HTTP/1.1", drop=("proxy-authorization",), add=extra_lines
+                )
+            )
             sending = asyncio.ensure_future(send_body(head, reader, out))
             try:
                 await relay_response(upstream, writer)
@@ -321,7 +325,7 @@ class Proxy:
                     await sending
 
 
-def place_of(url: str) -> str:
+def host_and_port(url: str) -> str:
     """Returns `host:port` of a URL."""
     target = urlsplit(url)
     return f"{target.hostname}:{target.port or (443 if target.scheme in ('https', 'wss') else 80)}"

@@ -38,8 +38,8 @@ class MessageHead:
         `add` has further header lines.
         """
         dropped = {*_HOP_BY_HOP, *drop}
-        kept = [line for line in self.lines if line.partition(":")[0].strip().lower() not in dropped]
-        return "\r\n".join([first, *kept, *add, "Connection: close", "", ""]).encode("latin-1")
+        header_lines = [line for line in self.lines if line.partition(":")[0].strip().lower() not in dropped]
+        return "\r\n".join([first, *header_lines, *add, "Connection: close", "", ""]).encode("latin-1")
 
 
 async def read_head(reader: asyncio.StreamReader) -> MessageHead | None:
@@ -60,10 +60,10 @@ async def read_head(reader: asyncio.StreamReader) -> MessageHead | None:
             break
         if text:
             lines.append(text)
-    words = lines[0].split(" ", 2)
-    if len(words) < 2:
+    parts = lines[0].split(" ", 2)
+    if len(parts) < 2:
         raise ValueError("not an HTTP message")
-    return MessageHead(lines[0], words[0], words[1], tuple(lines[1:]))
+    return MessageHead(lines[0], parts[0], parts[1], tuple(lines[1:]))
 
 
 async def body_of(head: MessageHead, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
@@ -81,12 +81,12 @@ async def body_of(head: MessageHead, reader: asyncio.StreamReader) -> AsyncItera
         return
     if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
         raise ValueError("the length of the body is ambiguous")
-    rest = int(lengths.pop()) if lengths else 0
-    while rest:
-        piece = await reader.read(min(rest, _CHUNK))
+    remaining = int(lengths.pop()) if lengths else 0
+    while remaining:
+        piece = await reader.read(min(remaining, _CHUNK))
         if not piece:
             raise EOFError
-        rest -= len(piece)
+        remaining -= len(piece)
         yield piece
 
 
@@ -95,12 +95,12 @@ async def _chunked_body(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         line = await reader.readline()
         size = int(line.partition(b";")[0].strip(), 16)
         yield line
-        rest = size + 2
-        while rest and size:
-            piece = await reader.read(min(rest, _CHUNK))
+        remaining = size + 2
+        while remaining and size:
+            piece = await reader.read(min(remaining, _CHUNK))
             if not piece:
                 raise EOFError
-            rest -= len(piece)
+            remaining -= len(piece)
             yield piece
         if not size:
             while (line := await reader.readline()).strip():
@@ -153,13 +153,13 @@ async def copy_both_ways(
     writer: asyncio.StreamWriter,
 ) -> None:
     """Copies bytes in both directions until one side has ended."""
-    ways = [asyncio.ensure_future(_copy(reader, out)), asyncio.ensure_future(_copy(upstream, writer))]
+    tasks = [asyncio.ensure_future(_copy(reader, out)), asyncio.ensure_future(_copy(upstream, writer))]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -168,12 +168,14 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         await sink.drain()
 
 
-async def answer(writer: asyncio.StreamWriter, status: str, text: str, more: str = "", *, keep: bool = False) -> None:
-    """Sends a response of the proxy's own with an HTML page of `text`. `more` are additional header lines."""
+async def answer(
+    writer: asyncio.StreamWriter, status: str, text: str, extra_lines: str = "", *, keep: bool = False
+) -> None:
+    """Sends a response of the proxy's own with an HTML page of `text`. `extra_lines` are additional header lines."""
     page = refusal_page(text) if text else ""
     connection = "keep-alive" if keep else "close"
     writer.write(
-        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n{more}Cache-Control: no-store\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n{extra_lines}Cache-Control: no-store\r\n"
         f"Content-Length: {len(page.encode())}\r\nConnection: {connection}\r\n\r\n{page}".encode()
     )
     await writer.drain()

@@ -29,10 +29,10 @@ def split_lines(text: str) -> list[str]:
     return io.StringIO(text, newline="").readlines()
 
 
-def resolve_range(ranges: Sequence[int], count: int, shown: str) -> tuple[int, int]:
+def resolve_range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
     """Returns the first and last line number of a range in a text of `count` lines. Both exist.
 
-    `shown` is the path for the error message. Raises LineRangeError.
+    `path` is the one that the error message shows. Raises LineRangeError.
     """
     if len(ranges) != 2 or any(isinstance(number, bool) or not isinstance(number, int) for number in ranges):
         text = f"InvalidArgumentError: Invalid range format. Expected a list of two integers, but got {list(ranges)}."
@@ -46,7 +46,7 @@ def resolve_range(ranges: Sequence[int], count: int, shown: str) -> tuple[int, i
         raise _backwards(ranges)
     start, end = (number if number > 0 else count + 1 + number for number in ranges)
     if start > count or end < 1:
-        text = f"The range '{list(ranges)}' is out of bounds for the file '{shown}', which has only {count} lines."
+        text = f"The range '{list(ranges)}' is out of bounds for the file '{path}', which has only {count} lines."
         raise LineRangeError(f"InvalidArgumentError: {text}")
     start = max(start, 1)  # "the last 100 lines" of a shorter file are all of them
     if start > end:
@@ -135,12 +135,12 @@ def kind_of(mode: int) -> str:
 def stat_regular(name: str, directory: int | None = None) -> os.stat_result | None:
     """Returns the status of a regular file, or None if the path does not exist. Raises NotRegularFile and OSError."""
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=directory is None)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=directory is None)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
-        raise NotRegularFile(found.st_mode)
-    return found
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularFile(status.st_mode)
+    return status
 
 
 def read(name: str, directory: int | None = None) -> tuple[bytes, os.stat_result]:
@@ -155,15 +155,15 @@ def read(name: str, directory: int | None = None) -> tuple[bytes, os.stat_result
         flags |= getattr(os, "O_NOFOLLOW", 0)
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb", buffering=0) as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise NotRegularFile(found.st_mode)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegularFile(status.st_mode)
         data = bytearray()
         while chunk := file.read(min(1024 * 1024, MAX_BYTES + 1 - len(data))):
             data += chunk
             if len(data) > MAX_BYTES:
                 raise too_large()
-    return bytes(data), found
+    return bytes(data), status
 
 
 def replace(name: str, data: bytes, former: os.stat_result | None, directory: int | None = None) -> None:
@@ -175,9 +175,9 @@ def replace(name: str, data: bytes, former: os.stat_result | None, directory: in
     if len(data) > MAX_BYTES:
         raise too_large()
     folder, base = ("", name) if directory is not None else os.path.split(name)
-    beside = os.path.join(folder, f".mcp-hub-{secrets.token_hex(8)}")  # noqa: PTH118 - a name below a descriptor
+    temporary = os.path.join(folder, f".mcp-hub-{secrets.token_hex(8)}")  # noqa: PTH118 - a name below a descriptor
     mode = 0o666 if former is None else 0o600  # others must not read a private file's content while it is written
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, mode, dir_fd=directory)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, mode, dir_fd=directory)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -185,24 +185,24 @@ def replace(name: str, data: bytes, former: os.stat_result | None, directory: in
             if former is not None and hasattr(os, "fchmod"):
                 os.fchmod(fd, stat.S_IMODE(former.st_mode) & 0o777)
             os.fsync(fd)
-        if not _same(stat_regular(name, directory), former):
+        if not _is_unchanged(stat_regular(name, directory), former):
             text = f"{base} has changed since it was read; nothing was written. Read it again."
             raise ToolRefused("tool_error", text)
-        os.replace(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(beside, dir_fd=directory)
+            os.unlink(temporary, dir_fd=directory)
         raise
 
 
-def _same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) == (
-        other.st_dev,
-        other.st_ino,
-        other.st_size,
-        other.st_mtime_ns,
+def _is_unchanged(current: os.stat_result | None, former: os.stat_result | None) -> bool:
+    if current is None or former is None:
+        return current is former
+    return (current.st_dev, current.st_ino, current.st_size, current.st_mtime_ns) == (
+        former.st_dev,
+        former.st_ino,
+        former.st_size,
+        former.st_mtime_ns,
     )
 
 
@@ -211,12 +211,12 @@ def too_large() -> ToolRefused:
     return ToolRefused("result_too_large", f"These tools handle files of at most {MAX_BYTES:,} bytes.")
 
 
-def text_of(data: bytes, shown: str) -> str:
+def text_of(data: bytes, path: str) -> str:
     """Decodes the content of a file. Raises ToolRefused if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        text = f"{shown} is not text in UTF-8: byte {error.start:,} does not fit. It was not changed."
+        text = f"{path} is not text in UTF-8: byte {error.start:,} does not fit. It was not changed."
         raise ToolRefused("tool_error", text) from None
 
 
@@ -225,5 +225,5 @@ def bytes_of(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        said = "The text contains half of a surrogate pair, which is not valid text. Nothing was written."
-        raise ToolRefused("invalid_parameters", said) from None
+        message = "The text contains half of a surrogate pair, which is not valid text. Nothing was written."
+        raise ToolRefused("invalid_parameters", message) from None

@@ -32,7 +32,7 @@ class Renderer:
         self._settings = replace(settings, profile=None, headless=True)
         self._open: OpenBrowser | None = None
         self._opening = asyncio.Lock()
-        self._places = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._slots = asyncio.Semaphore(PAGES_AT_ONCE)
         self._running = 0
         self._cooling: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -40,7 +40,7 @@ class Renderer:
     async def rendered(self, url: str, seconds: float) -> tuple[str, str]:
         """Renders a page; see `render_page`."""
         try:
-            async with asyncio.timeout(seconds) as limit, self._places:
+            async with asyncio.timeout(seconds) as limit, self._slots:
                 self._running += 1
                 try:
                     browser = await self._browser()

@@ -69,7 +69,7 @@ def _sweep(prefix: str) -> None:
             status = path.lstat()
             if status.st_uid != os.getuid() or path.is_symlink() or time.time() - status.st_mtime < _YOUNG:
                 continue
-            held = lock(path / _LOCK)
-            if held is not None:
+            lock_file = lock(path / _LOCK)
+            if lock_file is not None:
                 remove_tree(path)
-                held.close()
+                lock_file.close()

@@ -65,26 +65,26 @@ class Downloads:
             data = await asyncio.to_thread(Path(await download.path()).read_bytes)
             if len(data) > self._max_bytes:
                 limit = f"{self._max_bytes:,} (web.max_bytes)"
-                what = f"{download.suggested_filename!r} has {len(data):,} bytes, more than {limit}."
-                raise ToolRefused("result_too_large", what)
+                message = f"{download.suggested_filename!r} has {len(data):,} bytes, more than {limit}."
+                raise ToolRefused("result_too_large", message)
         finally:
             self._begin(self._drop(download))
         name = download.suggested_filename
         kind = (content_type or "").partition(";")[0].strip() or mimetypes.guess_type(name)[0] or ""
         url = download.url if download.url.startswith("http") else f"download:///{name}"
         resource = embedded_resource(url, kind, data)
-        said = f"Downloaded {name!r} ({len(data):,} bytes, {resource['resource']['mimeType']}) from {url}"
-        return [{"type": "text", "text": said}, resource]
+        text = f"Downloaded {name!r} ({len(data):,} bytes, {resource['resource']['mimeType']}) from {url}"
+        return [{"type": "text", "text": text}, resource]
 
     async def _watch(self, download: Download) -> None:
         """Cancels a download if all files of the directory together grow over the limit."""
-        ended = asyncio.ensure_future(download.failure())
-        while not ended.done():
-            await asyncio.wait({ended}, timeout=_POLL)
-            if not ended.done() and await asyncio.to_thread(self._size) > self._max_bytes:
+        failure = asyncio.ensure_future(download.failure())
+        while not failure.done():
+            await asyncio.wait({failure}, timeout=_POLL)
+            if not failure.done() and await asyncio.to_thread(self._size) > self._max_bytes:
                 self._too_large.add(download)
                 await download.cancel()
-        ended.exception()
+        failure.exception()
 
     def _size(self) -> int:
         total = 0
@@ -230,8 +230,8 @@ class Tabs:
         for index, page in enumerate(list(self._pages)):
             mark = " (current)" if page is self._current else ""
             refusal = self._guard.refusal_at(page.url)
-            shown = f"refused: {refusal}" if refusal is not None else await title_of(page)
-            lines.append(f"- {index}:{mark} [{shown}]({page.url[:500]})")
+            label = f"refused: {refusal}" if refusal is not None else await title_of(page)
+            lines.append(f"- {index}:{mark} [{label}]({page.url[:500]})")
         return "\n".join(lines) or "No tab is open."
 
     def take_notes(self) -> list[str]:

@@ -49,25 +49,25 @@ def write(path: str, content: str, ranges: Sequence[int] | None) -> str:
     target = os.path.realpath(path)
     data = bytes_of(content)
     try:
-        there = stat_regular(target)
+        status = stat_regular(target)
     except NotRegularFile:
         raise _no_file(path) from None
-    if there is None:
+    if status is None:
         replace(target, data, None)
         if ranges is None:
             return f"Create and write {path} successfully."
         ignored = f"The ranges {list(ranges)} is ignored because the file does not exist."
         return f"Create and write {path} successfully. {ignored}"
     if ranges is None:
-        replace(target, data, there)
+        replace(target, data, status)
         return f"Overwrite {path} successfully."
     before, former = read(target)
     lines = split_lines(text_of(before, path))
     start, end = _range(ranges, len(lines), path)
     after = replace_lines(lines, start, end, content)
     replace(target, "".join(after).encode(), former)
-    shown = context_range(len(lines), len(after), start, end)
-    return f"Write {path} successfully. The new content snippet:\n```\n{number_lines(after, *shown)}```"
+    snippet = context_range(len(lines), len(after), start, end)
+    return f"Write {path} successfully. The new content snippet:\n```\n{number_lines(after, *snippet)}```"
 
 
 def insert(path: str, content: str, line_number: int) -> str:
@@ -87,8 +87,8 @@ def insert(path: str, content: str, line_number: int) -> str:
     lines = split_lines(text_of(before, path))
     try:
         after = insert_lines(lines, line_number, content)
-    except LineRangeError as wrong:
-        raise ToolRefused("invalid_parameters", str(wrong)) from None
+    except LineRangeError as error:
+        raise ToolRefused("invalid_parameters", str(error)) from None
     replace(target, "".join(after).encode(), former)
     start, end = context_range(len(lines), len(after), line_number, line_number)
     return (
@@ -110,8 +110,8 @@ def _lines(path: str) -> list[str]:
 def _range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
     try:
         return resolve_range(ranges, count, path)
-    except LineRangeError as wrong:
-        raise ToolRefused("invalid_parameters", str(wrong)) from None
+    except LineRangeError as error:
+        raise ToolRefused("invalid_parameters", str(error)) from None
 
 
 def _no_file(path: str) -> ToolRefused:
@@ -133,18 +133,19 @@ def _warn(text: str) -> None:
 class RawTextTools:
     """Runs tools that read and write any file as text, as far as the policy for raw text allows it.
 
-    `said` is the policy in the configuration, or None. `warn` is called with a text for each call under policy `warn`.
+    `configured` is the policy in the configuration, or None. `warn` is called with a text for each call under
+    policy `warn`.
     """
 
-    def __init__(self, said: str | None = None, warn: Callable[[str], None] = _warn) -> None:
-        self._said = said
+    def __init__(self, configured: str | None = None, warn: Callable[[str], None] = _warn) -> None:
+        self._configured = configured
         self._warn = warn
         self._writing = threading.Lock()
 
     @property
     def policy(self) -> RawTextPolicy:
         """Returns the stricter of the policies that the configuration and the environment set now."""
-        return strictest_policy((self._said, os.environ.get(RAW_TEXT_VARIABLE)))
+        return strictest_policy((self._configured, os.environ.get(RAW_TEXT_VARIABLE)))
 
     def run(self, name: str, path: str, act: Callable[[str], str], *, writes: bool = False) -> ToolResult:
         """Returns the result of `act(path)`, or of its refusal.
@@ -161,11 +162,11 @@ class RawTextTools:
             text = f"Error: {path} contains a NUL character or half of a surrogate pair, which no path can have."
             return _refused(ToolRefused("invalid_parameters", text), name, meta)
         if policy == "warn":
-            shown = printable(path, 300)
-            text = f"{name} reads or writes {shown} past all roots (policy: warn; see {RAW_TEXT_VARIABLE})"
+            printed_path = printable(path, 300)
+            text = f"{name} reads or writes {printed_path} past all roots (policy: warn; see {RAW_TEXT_VARIABLE})"
             self._warn(text)
         try:
-            text = self._alone(act, path) if writes else act(path)
+            text = self._exclusive(act, path) if writes else act(path)
         except ToolRefused as refused:
             return _refused(refused, name, meta)
         except OSError as error:
@@ -173,7 +174,7 @@ class RawTextTools:
             return _refused(ToolRefused("tool_error", text), name, meta)
         return ToolResult([{"type": "text", "text": text}], meta=meta)
 
-    def _alone(self, act: Callable[[str], str], path: str) -> str:
+    def _exclusive(self, act: Callable[[str], str], path: str) -> str:
         if not self._writing.acquire(timeout=LOCK_WAIT):
             raise ToolRefused("tool_error", "Error: another write is still running; nothing was written. Try again.")
         try:

@@ -86,33 +86,33 @@ class Scraper:
                 page = await self._fetcher.fetch(url)
                 return await self._result(page, deadline)
         except TimeoutError:
-            said = f"{printable_url(url)} took longer than {seconds:.3g} s; web.timeout allows more"
-            raise ToolRefused("timeout", said) from None
+            message = f"{printable_url(url)} took longer than {seconds:.3g} s; web.timeout allows more"
+            raise ToolRefused("timeout", message) from None
 
     async def _result(self, page: FetchedPage, deadline: float) -> ToolResult:
-        left = deadline - asyncio.get_running_loop().time()
+        remaining = deadline - asyncio.get_running_loop().time()
         document = SourceDocument(page.body, page.content_type, page.charset, page.extension, page.url)
         if page.status >= 400:
-            return await self._http_error(page, document, min(EXCERPT_WAIT, left / 2))
+            return await self._http_error(page, document, min(EXCERPT_WAIT, remaining / 2))
         try:
-            converted = await self._converter.convert(document, left)
+            converted = await self._converter.convert(document, remaining)
         except ToolRefused as refused:
             kind = page.content_type or "of no declared type"
             text = f"{printable_url(URL(page.url))} was fetched ({kind}, {len(page.body)} bytes), but {refused.message}"
             raise ToolRefused(refused.code, text) from None
         if self._settings.javascript and _needs_javascript(page, converted):
             return await self._in_a_browser(page, converted, deadline)
-        return _found(page, converted)
+        return _page_result(page, converted)
 
     async def _http_error(self, page: FetchedPage, document: SourceDocument, seconds: float) -> ToolResult:
         """Returns the error result with an excerpt of the server's error page, if that can be converted."""
         try:
-            said = (await self._converter.convert(document, seconds)).markdown.strip()
+            excerpt = (await self._converter.convert(document, seconds)).markdown.strip()
         except ToolRefused:
-            said = ""
+            excerpt = ""
         text = f"{printable_url(URL(page.url))} answered with HTTP status {page.status}."
-        if said:
-            text += f" Its page says:\n\n{said[:EXCERPT]}{'…' if len(said) > EXCERPT else ''}"
+        if excerpt:
+            text += f" Its page says:\n\n{excerpt[:EXCERPT]}{'…' if len(excerpt) > EXCERPT else ''}"
         facts = {"code": "tool_error", "server": None, "tool": "scrape_website", "retryable": page.status in _TRY_LATER}
         meta = {"mcp-hub/error": facts, SOURCE_KEY: {**_source(page), "status": page.status}}
         return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
@@ -128,13 +128,13 @@ class Scraper:
         except ToolRefused as refused:
             if refused.code == "guard_blocked":
                 raise
-            return _found(page, plain, f"it could not be opened in a browser: {refused.message}")
+            return _page_result(page, plain, f"it could not be opened in a browser: {refused.message}")
         except ImportError as error:
             from mcp_hub.config.extras import missing
 
-            return _found(page, plain, f"it could not be opened in a browser: {missing('browser') or error}")
+            return _page_result(page, plain, f"it could not be opened in a browser: {missing('browser') or error}")
         except (RuntimeError, OSError) as error:
-            return _found(page, plain, f"it could not be opened in a browser: {printable(str(error), 300)}")
+            return _page_result(page, plain, f"it could not be opened in a browser: {printable(str(error), 300)}")
         meta = {SOURCE_KEY: {**_source(page), "url": str(URL(final_url).with_user(None)), "rendered": True}}
         return ToolResult([{"type": "text", "text": converted.markdown}], meta=meta)
 
@@ -183,7 +183,7 @@ def _source(page: FetchedPage) -> dict[str, Any]:
     }
 
 
-def _found(page: FetchedPage, converted: MarkdownDocument, lacking: str | None = None) -> ToolResult:
+def _page_result(page: FetchedPage, converted: MarkdownDocument, lacking: str | None = None) -> ToolResult:
     source = _source(page)
     if converted.title:
         source["title"] = converted.title
