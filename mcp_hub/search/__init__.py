@@ -67,16 +67,18 @@ class SearchedTool(msgspec.Struct, frozen=True):
 
     def meaning(self) -> str:
         """Returns the text whose meaning is compared with that of a query."""
-        named = " ".join(words_of(self.names[-1]))
-        return f"{named}: {self.description} {' '.join(name for name, _ in self.parameters)}"[:MAX_TEXT]
+        name_text = " ".join(words_of(self.names[-1]))
+        return f"{name_text}: {self.description} {' '.join(name for name, _ in self.parameters)}"[:MAX_TEXT]
 
 
 class SearchIndex:
     """The index of the tools of one catalog. Immutable."""
 
-    def __init__(self, tools: Sequence[SearchedTool], reading: frozenset[int], terms: Bm25f, names: NameIndex) -> None:
+    def __init__(
+        self, tools: Sequence[SearchedTool], read_only: frozenset[int], terms: Bm25f, names: NameIndex
+    ) -> None:
         self.tools = tools
-        self._reading = reading
+        self._read_only = read_only
         self._terms = terms
         self._names = names
 
@@ -84,17 +86,17 @@ class SearchIndex:
     def building(cls, tools: Iterable[SearchedTool]) -> Generator[None, None, SearchIndex]:
         """Indexes tools, in steps."""
         indexed: list[SearchedTool] = []
-        reading: set[int] = set()
+        read_only: set[int] = set()
         documents: list[Document] = []
         for tool in tools:
             yield
             if tool.only_reads():
-                reading.add(len(indexed))
+                read_only.add(len(indexed))
             indexed.append(tool)
             documents.append(Document(tool.fields()))
         terms = yield from Bm25f.building(documents)
         names = yield from NameIndex.building([tool.names for tool in indexed])
-        return cls(indexed, frozenset(reading), terms, names)
+        return cls(indexed, frozenset(read_only), terms, names)
 
     def correcting(self, query: str) -> Generator[None, None, str]:
         """Returns the query with words that no tool has replaced by similar words of tools' names, in steps."""
@@ -118,16 +120,16 @@ class SearchIndex:
             corrected: the query that `correcting` returns.
             likeness: for each tool, its likeness to the query in meaning; None: not known.
         """
-        named = yield from self._names.finding(query)
+        name_ranks = yield from self._names.finding(query)
         scores = yield from self._terms.scoring(terms_of(corrected)[:MAX_WORDS])
         for start in range(0, len(likeness or ()), AT_ONCE):
             yield
             for number, similarity in enumerate((likeness or ())[start : start + AT_ONCE], start):
                 if similarity > LIKE_NOTHING or number in scores:
                     scores[number] = scores.get(number, 0.0) + similarity
-        demoted = self._reading if asks_for_change(words_of(query)[:MAX_WORDS]) else frozenset[int]()
-        worst = len(self.tools)
-        candidates = list(named.keys() | scores.keys())
+        demoted = self._read_only if asks_for_change(words_of(query)[:MAX_WORDS]) else frozenset[int]()
+        worst_rank = len(self.tools)
+        candidates = list(name_ranks.keys() | scores.keys())
         runs: list[list[tuple[int, float, int]]] = []
         for start in range(0, len(candidates), AT_ONCE):
             yield
@@ -137,7 +139,7 @@ class SearchIndex:
             )
             runs.append(
                 sorted(
-                    (named.get(candidate, worst), penalty, candidate)
+                    (name_ranks.get(candidate, worst_rank), penalty, candidate)
                     for candidate, penalty in zip(batch, penalties, strict=True)
                 )
             )

@@ -46,15 +46,15 @@ def default_files() -> tuple[Path, Path]:
     if spec is None or spec.origin is None:
         raise UnusableModel("the package wordllama, which ships the model, is not installed")
     root = Path(spec.origin).parent
-    return _only(root / "weights", "*256*.safetensors"), _only(root / "tokenizers", "*.json")
+    return _single_file(root / "weights", "*256*.safetensors"), _single_file(root / "tokenizers", "*.json")
 
 
 def files_in(directory: Path) -> tuple[Path, Path]:
     """Returns the files (vectors, tokenizer) of a model in a directory, named as by model2vec. Raises UnusableModel."""
-    return _only(directory, "*.safetensors"), _only(directory, "*tokenizer.json")
+    return _single_file(directory, "*.safetensors"), _single_file(directory, "*tokenizer.json")
 
 
-def _only(directory: Path, pattern: str) -> Path:
+def _single_file(directory: Path, pattern: str) -> Path:
     files = sorted(directory.glob(pattern))
     if len(files) != 1:
         raise UnusableModel(f"{directory} has {len(files) or 'no'} files {pattern}; it must have one")
@@ -73,10 +73,10 @@ class StaticModel:
             raise UnusableModel(f"{vectors.parent}: {error}") from None
         except Exception as error:  # tokenizers raises Exception itself
             raise UnusableModel(f"{tokenizer}: {error}") from None
-        flat = [table for table in tables.values() if table.ndim == 2 and table.dtype.kind == "f"]
-        if len(flat) != 1:
-            raise UnusableModel(f"{vectors} must have one table of vectors, it has {len(flat)}")
-        self._table = flat[0]
+        float_tables = [table for table in tables.values() if table.ndim == 2 and table.dtype.kind == "f"]
+        if len(float_tables) != 1:
+            raise UnusableModel(f"{vectors} must have one table of vectors, it has {len(float_tables)}")
+        self._table = float_tables[0]
         self._weights = _column(tables.get("weights"), "f")
         self._mapping = _column(tables.get("mapping"), "iu")
         self._tokenizer.no_padding()
@@ -118,7 +118,7 @@ class VectorStore:
         self._files = PrivateDirectory(directory) if directory is not None else None
         self._name = f"vectors-{hmac.new(secret, FORMAT + model.fingerprint, hashlib.sha256).hexdigest()[:32]}"
         self._vectors: OrderedDict[bytes, Any] = OrderedDict()
-        self._written: frozenset[bytes] = frozenset()
+        self._saved_keys: frozenset[bytes] = frozenset()
         self._read()
 
     def vectors(self, texts: Sequence[str], keep: Sequence[bool]) -> Any:
@@ -140,7 +140,7 @@ class VectorStore:
 
     def save(self) -> None:
         """Writes the file if it lacks some of the stored vectors."""
-        if self._files is None or self._vectors.keys() <= self._written:
+        if self._files is None or self._vectors.keys() <= self._saved_keys:
             return
         rows = np.stack(list(self._vectors.values())).astype("<f2").tobytes()
         try:
@@ -148,7 +148,7 @@ class VectorStore:
             self._files.write(self._name, FORMAT + b"".join(self._vectors) + rows)
         except (OSError, ValueError):
             return
-        self._written = frozenset(self._vectors)
+        self._saved_keys = frozenset(self._vectors)
 
     def _read(self) -> None:
         row = _KEY + 2 * self._model.size
@@ -166,7 +166,7 @@ class VectorStore:
         for number in range(count):
             offset = len(FORMAT) + number * _KEY
             self._vectors[data[offset : offset + _KEY]] = rows[number]
-        self._written = frozenset(self._vectors)
+        self._saved_keys = frozenset(self._vectors)
 
 
 def search_tools(arguments: Sequence[str]) -> dict[str, Callable[..., Any]]:

@@ -57,7 +57,7 @@ def stub(name: str, schema: Any, output: Any = None, optional: int = OPTIONAL) -
         [f"**_: {{{', '.join(dict_members)}}}"] if dict_members else []
     )
     comment = f"  # {omitted} optional parameters more" if omitted else ""
-    return f"{function}({', '.join(parts)}){_returned(output)}: ...{comment}"
+    return f"{function}({', '.join(parts)}){_return_annotation(output)}: ...{comment}"
 
 
 def identifier_of(name: str) -> str:
@@ -83,7 +83,7 @@ def _parameters(reader: _Reader, name: str, schema: Any, optional: int) -> tuple
     return parts, 0
 
 
-def _returned(output: Any) -> str:
+def _return_annotation(output: Any) -> str:
     """Returns ` -> TYPE` for the result that a program gets from a tool, "" if the type is not known."""
     if not isinstance(output, dict):
         return ""
@@ -118,11 +118,11 @@ class _Reader:
 
     def member(self, name: str, kind: str, *, required: bool) -> str:
         """Returns a parameter with its type."""
-        return f"{_name(name)}{'' if required else '?'}: {kind}"
+        return f"{_member_name(name)}{'' if required else '?'}: {kind}"
 
     def values(self, values: Sequence[Any], omitted: int) -> str:
         """Returns the type of these values; `omitted` further ones are left out."""
-        return self.union([*map(_value, values)], omitted)
+        return self.union([*map(_literal, values)], omitted)
 
     def union(self, kinds: Iterable[str], omitted: int = 0) -> str:
         """Returns the union of these types; `omitted` further ones are left out."""
@@ -146,10 +146,10 @@ class _Reader:
         """Returns ({name: schema}, required names) of an object, with what `allOf` and `$ref` add."""
         merged: dict[str, Any] = {}
         required: dict[str, None] = {}
-        waiting: list[Any] = [schema]
+        pending: list[Any] = [schema]
         seen: list[Any] = []
-        while waiting and len(seen) < MAX_SCHEMA:
-            part = self._resolved(waiting.pop(0))
+        while pending and len(seen) < MAX_SCHEMA:
+            part = self._resolved(pending.pop(0))
             if not isinstance(part, dict) or any(part is visited for visited in seen):
                 continue
             seen.append(part)
@@ -158,7 +158,7 @@ class _Reader:
                 merged |= {str(name): value for name, value in properties.items() if name not in merged}
             if isinstance(names, list):
                 required |= dict.fromkeys(name for name in names if isinstance(name, str))
-            waiting += parts if isinstance(parts, list) else []
+            pending += parts if isinstance(parts, list) else []
         return merged, list(required)
 
     def type(self, schema: Any, depth: int = 0) -> str:
@@ -231,8 +231,10 @@ class _PythonReader(_Reader):
     def values(self, values: Sequence[Any], omitted: int) -> str:
         if not all(isinstance(value, str | bool | int | None) for value in values):
             return self.any
-        written = (json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value) for value in values)
-        return self.union([f"Literal[{', '.join(written)}]"], omitted)
+        literals = (
+            json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value) for value in values
+        )
+        return self.union([f"Literal[{', '.join(literals)}]"], omitted)
 
     def union(self, kinds: Iterable[str], omitted: int = 0) -> str:
         return " | ".join(dict.fromkeys([*kinds, *([self.any] if omitted > 0 else [])]))
@@ -245,11 +247,11 @@ class _PythonReader(_Reader):
         return f"{key}: {kind if required else f'NotRequired[{kind}]'}"
 
 
-def _name(name: str) -> str:
+def _member_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else json.dumps(printable(name, len(name)), ensure_ascii=False)
 
 
-def _value(value: Any) -> str:
+def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float | bool | None) else "object"
 
 

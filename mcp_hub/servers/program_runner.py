@@ -121,42 +121,44 @@ class Program:
             self._worker = worker
 
     def _execute(self, session: MontySession, code: str) -> Generator[Json, Sequence[Json] | None, Json]:
-        functions = dict.fromkeys([*self._names, CALL_TOOL], _named)
-        turn: Any = session.feed_start(code, external_lookup=functions, print_callback=self._printed)
-        while not isinstance(turn, MontyComplete):
-            if isinstance(turn, FutureSnapshot):
+        functions = dict.fromkeys([*self._names, CALL_TOOL], _tool_placeholder)
+        snapshot: Any = session.feed_start(code, external_lookup=functions, print_callback=self._printed)
+        while not isinstance(snapshot, MontyComplete):
+            if isinstance(snapshot, FutureSnapshot):
                 calls, self._calls = self._calls, []
                 answers = {answer["number"]: answer for answer in (yield {"calls": calls}) or ()}
-                settled = {number: _settled(answers[number]) for number in turn.pending_call_ids if number in answers}
-                turn = turn.resume(settled) if settled else turn
-            elif isinstance(turn, FunctionSnapshot):
-                turn = self._resume(turn)
+                results = {
+                    number: _future_result(answers[number]) for number in snapshot.pending_call_ids if number in answers
+                }
+                snapshot = snapshot.resume(results) if results else snapshot
+            elif isinstance(snapshot, FunctionSnapshot):
+                snapshot = self._resume(snapshot)
             else:
-                turn = turn.resume_auto()
-        if forgotten := [call["tool"] for call in self._calls if "tool" in call]:
-            names = ", ".join(list(dict.fromkeys(forgotten))[:MAX_NAMED])
+                snapshot = snapshot.resume_auto()
+        if unawaited := [call["tool"] for call in self._calls if "tool" in call]:
+            names = ", ".join(list(dict.fromkeys(unawaited))[:MAX_NAMED])
             return {"error": f"RuntimeError: the program ended without 'await' of calls, which were not made: {names}"}
-        return {"value": plain(turn.output)}
+        return {"value": plain(snapshot.output)}
 
-    def _resume(self, turn: FunctionSnapshot) -> Any:
+    def _resume(self, snapshot: FunctionSnapshot) -> Any:
         """Notes what a program calls, and lets it continue until it needs the result."""
-        name = turn.function_name
+        name = snapshot.function_name
         try:
             if name == SLEEP:
-                self._stopped.wait(_seconds(*turn.args))
-                return turn.resume({"return_value": None})
+                self._stopped.wait(_seconds(*snapshot.args))
+                return snapshot.resume({"return_value": None})
             if name == ASYNC_SLEEP:
-                call: Json = {"sleep": _seconds(*turn.args)}
+                call: Json = {"sleep": _seconds(*snapshot.args)}
             elif name == CALL_TOOL:
-                call = call_tool(*turn.args, **turn.kwargs)
+                call = call_tool(*snapshot.args, **snapshot.kwargs)
             elif name in self._names:
-                call = self._call(name, turn.args, turn.kwargs)
+                call = self._call(name, snapshot.args, snapshot.kwargs)
             else:
-                return turn.resume_auto()
+                return snapshot.resume_auto()
         except (TypeError, ValueError) as error:
-            return turn.resume({"exception": error})
-        self._calls.append({"number": turn.call_id, **call})
-        return turn.resume({"future": ...})
+            return snapshot.resume({"exception": error})
+        self._calls.append({"number": snapshot.call_id, **call})
+        return snapshot.resume({"future": ...})
 
     def _call(self, identifier: str, values: Sequence[Any], named: Mapping[str, Any]) -> Json:
         tool, parameters = self._names[identifier]
@@ -165,7 +167,7 @@ class Program:
         return {"tool": tool, "arguments": plain(dict(zip(parameters, values, strict=False)) | dict(named))}
 
 
-def _named() -> None:
+def _tool_placeholder() -> None:
     """A placeholder for each tool, so that its name is a function in a program."""
 
 
@@ -180,7 +182,7 @@ def _seconds(seconds: float) -> float:
     return min(float(seconds), MAX_SLEEP)
 
 
-def _settled(answer: Json) -> Any:
+def _future_result(answer: Json) -> Any:
     if "error" in answer:
         return {"exception": RuntimeError(answer["error"])}
     return {"return_value": answer["value"]}
@@ -205,10 +207,10 @@ def program_tools() -> dict[str, Callable[..., str]]:
     """Returns the tools of this process: `start`, `step` and `end`. They return JSON texts, and run in threads."""
     programs: dict[str, Program] = {}
     pools: list[Monty] = []
-    opening = threading.Lock()
+    lock = threading.Lock()
 
     def pool() -> Monty:
-        with opening:
+        with lock:
             if not pools:
                 workers = Monty(min_processes=1, max_processes=MAX_RUNS, checkout_timeout=START_WAIT)
                 pools.append(workers.__enter__())

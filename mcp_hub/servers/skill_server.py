@@ -43,23 +43,23 @@ def read_file(directory: Path, file: str) -> bytes:
     Raises OSError if it does not exist, is not a regular file or can be written by other users, and ValueError if it is
     larger than `MAX_FILE`.
     """
-    descriptor = _opened(directory, file.split("/"))
+    descriptor = _open_file(directory, file.split("/"))
     # Checked first: `fdopen` fails for a directory and leaves the descriptor open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(f"{file} is not a file")
-    with os.fdopen(descriptor, "rb") as opened:
+    with os.fdopen(descriptor, "rb") as stream:
         try:
-            refuse_foreign(directory.joinpath(*file.split("/")), opened.fileno(), "what models are told")
+            refuse_foreign(directory.joinpath(*file.split("/")), stream.fileno(), "what models are told")
         except ConfigError as error:
             raise OSError(str(error)) from None
-        content = opened.read(MAX_FILE + 1)
+        content = stream.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise ValueError(f"{file} is larger than {MAX_FILE:,} bytes")
     return content
 
 
-def _opened(directory: Path, parts: list[str]) -> int:
+def _open_file(directory: Path, parts: list[str]) -> int:
     if os.open not in os.supports_dir_fd:
         path = directory.joinpath(*parts)
         if path.resolve() != directory.resolve().joinpath(*parts):
@@ -143,7 +143,7 @@ class SkillLink(Link):
         self._skills = {uri_of(skill): skill for skill in skills}
         self._files = {uri_of(skill, file): (skill, file) for skill in skills for file in skill.files}
         self._receiver: Receiver | None = None
-        self._reading: dict[RequestId, asyncio.Task[None]] = {}
+        self._tasks: dict[RequestId, asyncio.Task[None]] = {}
 
     async def open(self, receiver: Receiver) -> None:
         """Sets the receiver; there is no process to start."""
@@ -155,8 +155,8 @@ class SkillLink(Link):
             raise LinkLost("it was closed", executed=False)
         if "method" in message and "id" in message:
             request_id = message["id"]
-            task = self._reading[request_id] = asyncio.get_running_loop().create_task(self._answer(message))
-            task.add_done_callback(lambda _: self._reading.pop(request_id, None))
+            task = self._tasks[request_id] = asyncio.get_running_loop().create_task(self._answer(message))
+            task.add_done_callback(lambda _: self._tasks.pop(request_id, None))
 
     async def _answer(self, message: Message) -> None:
         params = message.get("params") or {}
@@ -173,15 +173,15 @@ class SkillLink(Link):
 
     async def _result(self, method: str, params: Json) -> Json:
         if method == RESOURCES.act_method:
-            return await self._read(params.get("uri"))
+            return await self._read_resource(params.get("uri"))
         if method == RESOURCES.list_method:
-            return {"resources": await asyncio.to_thread(self._listed)}
+            return {"resources": await asyncio.to_thread(self._resources)}
         if method == TEMPLATES.list_method:
             return {"resourceTemplates": []}
         if method == SKILLS.list_method:
-            return await asyncio.to_thread(self._entries)
+            return await asyncio.to_thread(self._skill_entries)
         if method == SKILLS.act_method:
-            return {"skill": await self._entry(params.get("uri"))}
+            return {"skill": await self._skill_entry(params.get("uri"))}
         if method == "ping":
             return {}
         info = {"name": "mcp-hub skills", "version": VERSION}
@@ -193,10 +193,10 @@ class SkillLink(Link):
             return {"supportedVersions": versions, "capabilities": _CAPABILITIES}
         raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
-    def _listed(self) -> list[Json]:
-        return [_item(uri, skill, file) for uri, (skill, file) in self._files.items()]
+    def _resources(self) -> list[Json]:
+        return [_resource_entry(uri, skill, file) for uri, (skill, file) in self._files.items()]
 
-    def _entries(self) -> Json:
+    def _skill_entries(self) -> Json:
         entries: list[Json] = []
         left_out: list[str] = []
         for skill in self._skills.values():
@@ -206,7 +206,7 @@ class SkillLink(Link):
                 left_out.append(f"the skill {skill.name} is not listed: {error}")
         return {"skills": entries, **({"_meta": {LEFT_OUT_KEY: left_out}} if left_out else {})}
 
-    async def _entry(self, uri: Any) -> Json:
+    async def _skill_entry(self, uri: Any) -> Json:
         skill = self._skills.get(uri) if isinstance(uri, str) else None
         if skill is None:
             raise ProtocolError(INVALID_PARAMS, f"No skill is served at {str(uri)[:MAX_NAME]}")
@@ -215,7 +215,7 @@ class SkillLink(Link):
         except ValueError as error:
             raise ProtocolError(INTERNAL_ERROR, f"The skill {skill.name} cannot be served: {error}") from None
 
-    async def _read(self, uri: Any) -> Json:
+    async def _read_resource(self, uri: Any) -> Json:
         if not isinstance(uri, str):
             raise ProtocolError(INVALID_PARAMS, "params.uri must be a string.")
         if uri not in self._files:
@@ -227,7 +227,7 @@ class SkillLink(Link):
             raise ProtocolError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}") from None
         except ValueError as error:
             raise ProtocolError(INTERNAL_ERROR, str(error)) from None
-        kind = _type(file)
+        kind = _mime_type(file)
         try:
             return {"contents": [{"uri": uri, "mimeType": kind, "text": content.decode("utf-8")}]}
         except UnicodeDecodeError:
@@ -235,13 +235,13 @@ class SkillLink(Link):
 
     def abandon(self, request_id: RequestId) -> None:
         """Cancels a request that nobody waits for any more."""
-        if (task := self._reading.get(request_id)) is not None:
+        if (task := self._tasks.get(request_id)) is not None:
             task.cancel()
 
     async def close(self) -> None:
         """Cancels all requests; nothing more is answered."""
         self._receiver = None
-        for task in list(self._reading.values()):
+        for task in list(self._tasks.values()):
             task.cancel()
 
     @property
@@ -250,13 +250,13 @@ class SkillLink(Link):
         return ()
 
 
-def _item(uri: str, skill: Skill, file: str) -> Json:
+def _resource_entry(uri: str, skill: Skill, file: str) -> Json:
     if file == SKILL_FILE:
-        return {"uri": uri, "name": skill.name, "mimeType": _type(file), "description": skill.description}
-    return {"uri": uri, "name": f"{skill.name}/{file}", "mimeType": _type(file)}
+        return {"uri": uri, "name": skill.name, "mimeType": _mime_type(file), "description": skill.description}
+    return {"uri": uri, "name": f"{skill.name}/{file}", "mimeType": _mime_type(file)}
 
 
-def _type(file: str) -> str:
+def _mime_type(file: str) -> str:
     if file.endswith(".md"):
         return "text/markdown"
     return mimetypes.guess_type(file, strict=False)[0] or "text/plain"

@@ -61,11 +61,11 @@ class OpenBrowser:
                 await self.proxy.start()
                 await self._launch(executable)
         except Error as error:
-            message = f"The browser {executable} does not start: {_reason(error)}"
+            message = f"The browser {executable} does not start: {_launch_error(error)}"
             raise ToolRefused("server_unavailable", message) from None
         except TimeoutError:  # an OSError as well
-            waited = f"{chromium.LAUNCH_WAIT:g} s"
-            raise ToolRefused("timeout", f"The browser {executable} did not start within {waited}.") from None
+            limit = f"{chromium.LAUNCH_WAIT:g} s"
+            raise ToolRefused("timeout", f"The browser {executable} did not start within {limit}.") from None
         except OSError as error:
             raise ToolRefused("server_unavailable", f"The browser {executable} does not start: {error}") from None
 
@@ -137,11 +137,11 @@ def playwright_message(error: Exception) -> str:
     return str(error).partition("\nCall log")[0].strip()[:MAX_ERROR]
 
 
-def _reason(error: Exception) -> str:
+def _launch_error(error: Exception) -> str:
     """Returns the first line of Playwright's error and the last lines that Chromium itself wrote."""
     first, *log = str(error).strip().splitlines() or [""]
-    own = [line.partition("[err] ")[2] for line in log if "[err] " in line][-5:]
-    return " | ".join([first, *own])[:MAX_ERROR]
+    chromium_lines = [line.partition("[err] ")[2] for line in log if "[err] " in line][-5:]
+    return " | ".join([first, *chromium_lines])[:MAX_ERROR]
 
 
 async def open_browser(settings: Settings) -> OpenBrowser:
@@ -189,10 +189,10 @@ class CurrentBrowser:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._open: OpenBrowser | None = None
+        self._browser: OpenBrowser | None = None
         self._urls: list[str] = []
-        self._lost = ""
-        self._turn = asyncio.Lock()
+        self._loss_note = ""
+        self._lock = asyncio.Lock()
 
     def bounded(self, seconds: float) -> float:
         """Returns `seconds`, or the setting `web.timeout` if that is less."""
@@ -204,10 +204,10 @@ class CurrentBrowser:
         `work` is cancelled after `seconds` plus `grace` seconds; `grace` is for work that ends by itself after
         `seconds`. Raises ToolRefused if the browser does not start, ends, or takes too long.
         """
-        async with self._in_turn():
-            browser = await self._ready()
+        async with self._exclusive():
+            browser = await self._ensure_browser()
             try:
-                result = await self._within(work(browser), browser, self.bounded(seconds) + grace)
+                result = await self._run_within(work(browser), browser, self.bounded(seconds) + grace)
             except ToolRefused as refusal:
                 raise ToolRefused(refusal.code, self._take_loss_note() + refusal.message) from None
             finally:
@@ -219,8 +219,8 @@ class CurrentBrowser:
 
     async def close(self) -> str:
         """Closes the browser if one is open, and returns a sentence that says so. The next call opens a new one."""
-        async with self._in_turn():
-            browser, self._open, self._lost, self._urls = self._open, None, "", []
+        async with self._exclusive():
+            browser, self._browser, self._loss_note, self._urls = self._browser, None, "", []
             if browser is None:
                 return "No browser was open."
             await browser.close()
@@ -228,32 +228,32 @@ class CurrentBrowser:
 
     async def end(self) -> None:
         """Closes the browser at the end of the process, even if a call still runs."""
-        browser, self._open = self._open, None
+        browser, self._browser = self._browser, None
         if browser is not None:
             await browser.close()
 
     @contextlib.asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
+    async def _exclusive(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(TURN_WAIT):
-                await self._turn.acquire()
+                await self._lock.acquire()
         except TimeoutError:
             raise ToolRefused("timeout", "The browser is still busy with another call.") from None
         try:
             yield
         finally:
-            self._turn.release()
+            self._lock.release()
 
-    async def _ready(self) -> OpenBrowser:
-        if self._open is not None and self._open.gone.is_set():
-            dead, self._open = self._open, None
-            self._lost = self._loss(dead)
+    async def _ensure_browser(self) -> OpenBrowser:
+        if self._browser is not None and self._browser.gone.is_set():
+            dead, self._browser = self._browser, None
+            self._loss_note = self._loss_message(dead)
             await dead.close()
-        if self._open is None:
-            self._open = await open_browser(self.settings)
-        return self._open
+        if self._browser is None:
+            self._browser = await open_browser(self.settings)
+        return self._browser
 
-    def _loss(self, browser: OpenBrowser) -> str:
+    def _loss_message(self, browser: OpenBrowser) -> str:
         urls = [url[:500] for url in self._urls[:MAX_LOST_URLS]]
         if len(self._urls) > MAX_LOST_URLS:
             urls.append(f"and {len(self._urls) - MAX_LOST_URLS} more")
@@ -264,37 +264,37 @@ class CurrentBrowser:
         return f"The browser had ended unexpectedly; a new one was opened. Lost are {lost_tabs}. {profile_note}.\n\n"
 
     def _take_loss_note(self) -> str:
-        lost, self._lost = self._lost, ""
-        return lost
+        note, self._loss_note = self._loss_note, ""
+        return note
 
-    async def _within(self, work: Awaitable[ToolResult], browser: OpenBrowser, seconds: float) -> ToolResult:
+    async def _run_within(self, work: Awaitable[ToolResult], browser: OpenBrowser, seconds: float) -> ToolResult:
         from playwright.async_api import Error
-        from playwright.async_api import TimeoutError as Late
+        from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-        working = asyncio.ensure_future(work)
-        ending = asyncio.ensure_future(browser.gone.wait())
+        work_task = asyncio.ensure_future(work)
+        end_task = asyncio.ensure_future(browser.gone.wait())
         try:
-            await asyncio.wait({working, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
+            await asyncio.wait({work_task, end_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not work_task.done():
                 if browser.gone.is_set():
                     raise _ended_during_call()
-                raise ToolRefused("timeout", f"It took longer than {seconds:g} s.{await self._unhang(browser)}")
-            return working.result()
-        except (Late, TimeoutError) as error:
+                raise ToolRefused("timeout", f"It took longer than {seconds:g} s.{await self._close_if_hung(browser)}")
+            return work_task.result()
+        except (PlaywrightTimeout, TimeoutError) as error:
             message = playwright_message(error) or "A deadline within the call passed."
-            raise ToolRefused("timeout", f"{message}{await self._unhang(browser)}") from None
+            raise ToolRefused("timeout", f"{message}{await self._close_if_hung(browser)}") from None
         except Error as error:
             if not await browser.alive():
                 raise _ended_during_call() from None
             raise ToolRefused("tool_error", playwright_message(error)) from None
         finally:
-            for task in (working, ending):
+            for task in (work_task, end_task):
                 task.cancel()
-            await asyncio.wait({working, ending}, timeout=HUNG)
-            if working.done() and not working.cancelled():
-                working.exception()  # marks it as retrieved, so that asyncio does not log it
+            await asyncio.wait({work_task, end_task}, timeout=HUNG)
+            if work_task.done() and not work_task.cancelled():
+                work_task.exception()  # marks it as retrieved, so that asyncio does not log it
 
-    async def _unhang(self, browser: OpenBrowser) -> str:
+    async def _close_if_hung(self, browser: OpenBrowser) -> str:
         """Closes the current tab if its page no longer answers, for example because of an endless loop."""
         from playwright.async_api import Error
 

@@ -57,12 +57,12 @@ class BrowserProfile:
             message = f"The profile {path} cannot be used: {error.strerror}. Set browser.profile to another directory."
             raise ToolRefused("tool_error", message) from None
         if lock_file is None:
-            raise _in_use(path, "another session of the hub")
+            raise _in_use_refusal(path, "another session of the hub")
         self._lock: IO[bytes] = lock_file
-        pid = _chromium_in(path)
+        pid = _running_chromium(path)
         if pid is not None:
             lock_file.close()
-            raise _in_use(path, f"the browser with process id {pid}")
+            raise _in_use_refusal(path, f"the browser with process id {pid}")
         self._process: int | None = None
         self._write_preferences()
 
@@ -77,41 +77,41 @@ class BrowserProfile:
         """Unlocks the profile once its browser has ended. A browser that has not ended after a second is killed."""
         if (process := self._process) is not None:
             for number in (0, getattr(signal, "SIGKILL", signal.SIGTERM)):
-                end = time.monotonic() + _KILL_WAIT
-                while time.monotonic() < end and _signalled(process, number):
+                deadline = time.monotonic() + _KILL_WAIT
+                while time.monotonic() < deadline and _send_signal(process, number):
                     time.sleep(_POLL)
         self._lock.close()
 
     def opened(self) -> None:
         """Reads the process id of the browser that was just started in this profile from Chromium's own lock."""
-        self._process = _holder(self.path)
+        self._process = _lock_owner(self.path)
 
 
-def _in_use(path: Path, by: str) -> ToolRefused:
+def _in_use_refusal(path: Path, holder: str) -> ToolRefused:
     return ToolRefused(
         "tool_error",
-        f"The profile {path} is in use by {by}: close that one first, or leave browser.profile unset to browse "
+        f"The profile {path} is in use by {holder}: close that one first, or leave browser.profile unset to browse "
         "without a profile that is kept.",
     )
 
 
-def _chromium_in(path: Path) -> int | None:
+def _running_chromium(path: Path) -> int | None:
     """Returns the process id of another Chromium that uses the profile, or None.
 
     Such a Chromium listens on a socket in the profile, and its lock, a symbolic link, names its process.
     """
     if sys.platform == "win32":
         return None
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(_ASK_WAIT)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_ASK_WAIT)
         try:
-            asking.connect(os.path.realpath(path / "SingletonSocket"))
+            probe.connect(os.path.realpath(path / "SingletonSocket"))
         except OSError:
             return None  # nobody listens: a browser that was killed has left the socket behind
-    return _holder(path)
+    return _lock_owner(path)
 
 
-def _holder(path: Path) -> int | None:
+def _lock_owner(path: Path) -> int | None:
     if sys.platform == "win32":  # there it is a file without a number, and signal 0 would interrupt a console
         return None
     try:
@@ -121,7 +121,7 @@ def _holder(path: Path) -> int | None:
     return int(number) if number.isdigit() else None
 
 
-def _signalled(process: int, number: int) -> bool:
+def _send_signal(process: int, number: int) -> bool:
     """Sends the signal `number` (0: none) and returns whether the process is alive. A zombie counts as ended."""
     try:
         os.kill(process, number)
@@ -217,14 +217,14 @@ def _candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield from map(Path, _USUAL_PATHS.get(sys.platform, ()))
     directory = installed_below(environ, home)
     installed = [file for pattern in _INSTALLED for file in directory.glob(pattern)]
-    yield from sorted(installed, key=lambda file: _build(file, directory), reverse=True)
+    yield from sorted(installed, key=lambda file: _build_number(file, directory), reverse=True)
 
 
 def installed_below(environ: Mapping[str, str], home: Path) -> Path:
     """Returns the directory in which Playwright's installer keeps its browsers."""
-    named = environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
-    if named and named != "0":
-        return Path(named)
+    browsers_path = environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
+    if browsers_path and browsers_path != "0":
+        return Path(browsers_path)
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "ms-playwright"
     if sys.platform == "win32":
@@ -232,7 +232,7 @@ def installed_below(environ: Mapping[str, str], home: Path) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "ms-playwright"
 
 
-def _build(file: Path, directory: Path) -> int:
+def _build_number(file: Path, directory: Path) -> int:
     number = file.relative_to(directory).parts[0].rpartition("-")[2]
     return int(number) if number.isdigit() else 0
 

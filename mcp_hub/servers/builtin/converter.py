@@ -92,7 +92,7 @@ class _Worker:
             setup = {"docintel_endpoint": endpoint, "memory": memory}
             hello, _ = await worker._exchange(json.dumps(setup).encode() + b"\n")
             if "error" in hello:
-                raise ToolRefused("tool_error", _setup_failed(endpoint, hello["message"]))
+                raise ToolRefused("tool_error", _setup_failure(endpoint, hello["message"]))
         except BaseException:
             await worker.kill()
             raise
@@ -124,7 +124,7 @@ class _Worker:
             raise WorkerDied(f"{type(error).__name__}: {error}") from None
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         return self.process.returncode is None and self.conversions < CONVERSIONS
 
     async def kill(self) -> None:
@@ -148,7 +148,7 @@ class Converter:
         self._slots = asyncio.Semaphore(WORKERS)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._end_tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def convert(self, document: SourceDocument, seconds: float) -> MarkdownDocument:
@@ -164,10 +164,11 @@ class Converter:
         except TimeoutError:
             raise ToolRefused("timeout", f"converting it to Markdown took longer than {seconds:.3g} s") from None
         except WorkerDied:
-            text = f"the converter crashed: the document is broken, or needs more memory than {_allowed(self._memory)}"
+            limit = _memory_limit(self._memory)
+            text = f"the converter crashed: the document is broken, or needs more memory than {limit}"
             raise ToolRefused("tool_error", text) from None
         if header.get("error") == "memory":
-            text = f"converting it to Markdown takes more memory than {_allowed(self._memory)}"
+            text = f"converting it to Markdown takes more memory than {_memory_limit(self._memory)}"
             raise ToolRefused("tool_error", text)
         if "error" in header:
             raise ToolRefused("tool_error", f"it cannot be converted to Markdown: {header['message']}")
@@ -180,11 +181,11 @@ class Converter:
         worker = await self._worker()
         if worker.conversions:
             with contextlib.suppress(WorkerDied):  # it may have died while idle, so a new process tries, too
-                return await self._converted_by(worker, document, seconds)
-            worker = await self._started()
-        return await self._converted_by(worker, document, seconds)
+                return await self._convert_with(worker, document, seconds)
+            worker = await self._start_worker()
+        return await self._convert_with(worker, document, seconds)
 
-    async def _converted_by(self, worker: _Worker, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
+    async def _convert_with(self, worker: _Worker, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
         self._busy.add(worker)
         try:
             header, body = await worker.convert(document, seconds)
@@ -193,10 +194,10 @@ class Converter:
             raise
         finally:
             self._busy.discard(worker)
-        if self._closed or not worker.usable or header.get("error") == "memory":
+        if self._closed or not worker.is_usable or header.get("error") == "memory":
             await worker.kill()
         else:
-            worker.expiry = asyncio.get_running_loop().call_later(IDLE, self._expire, worker)
+            worker.expiry = asyncio.get_running_loop().call_later(IDLE, self._retire, worker)
             self._idle.append(worker)
         return header, body
 
@@ -205,30 +206,30 @@ class Converter:
             worker = self._idle.pop()
             if worker.expiry is not None:
                 worker.expiry.cancel()
-            if worker.usable:
+            if worker.is_usable:
                 return worker
             await worker.kill()
-        return await self._started()
+        return await self._start_worker()
 
-    async def _started(self) -> _Worker:
+    async def _start_worker(self) -> _Worker:
         return await _Worker.start(self._endpoint, self._memory)
 
-    def _expire(self, worker: _Worker) -> None:
+    def _retire(self, worker: _Worker) -> None:
         if worker in self._idle:
             self._idle.remove(worker)
             task = asyncio.get_running_loop().create_task(worker.kill())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._end_tasks.add(task)
+            task.add_done_callback(self._end_tasks.discard)
 
     async def close(self) -> None:
         """Kills all processes, even those in the middle of a conversion."""
         self._closed = True
         workers = [*self._idle, *self._busy]
         self._idle.clear()
-        await asyncio.gather(*(worker.kill() for worker in workers), *self._ending, return_exceptions=True)
+        await asyncio.gather(*(worker.kill() for worker in workers), *self._end_tasks, return_exceptions=True)
 
 
-def _allowed(memory: int) -> str:
+def _memory_limit(memory: int) -> str:
     return f"the {memory // 1024**2:,} MiB a conversion may take (web.max_memory)"
 
 
@@ -241,7 +242,7 @@ def _environment(endpoint: str | None, environ: Mapping[str, str] = os.environ) 
     return {name: value for name, value in environ.items() if is_inherited(name)}
 
 
-def _setup_failed(endpoint: str | None, message: str) -> str:
+def _setup_failure(endpoint: str | None, message: str) -> str:
     if endpoint is None:
         return f"MarkItDown cannot be used: {message}"
     return (

@@ -208,7 +208,7 @@ class Files:
     def read(self, path: str, ranges: list[int] | None) -> str:
         """Returns the text of a file, or of the lines in `ranges` (first and last, inclusive). Raises ToolRefused."""
         target = self._roots.resolve(path, "read")
-        text, _ = self._text(target)
+        text, _ = self._read_text(target)
         if ranges is None:
             return text
         lines = split_lines(text)
@@ -237,7 +237,7 @@ class Files:
             raise ToolRefused("invalid_parameters", "'old_text' is empty: give the text to be replaced.")
         bytes_of(new_text)
         with self._exclusive():
-            text, former = self._text(target)
+            text, former = self._read_text(target)
             count = text.count(old_text)
             if count == 0 or (count > 1 and not replace_all):
                 problem = "does not occur in it"
@@ -275,15 +275,15 @@ class Files:
             os.scandir(directory) as children,
         ):
             for child in children:
-                if len(entries) == MAX_ENTRIES or not _is_text(child.name):
+                if len(entries) == MAX_ENTRIES or not _is_encodable(child.name):
                     left_out += 1
                     continue
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     entries.append(_entry_of(child.name, child.stat(follow_symlinks=False)))
         entries.sort(key=lambda entry: str(entry["name"]))
-        return _listing(str(target), entries, [_line(entry) for entry in entries], left_out)
+        return _listing(str(target), entries, [_entry_line(entry) for entry in entries], left_out)
 
-    def _text(self, target: RootedPath) -> tuple[str, os.stat_result]:
+    def _read_text(self, target: RootedPath) -> tuple[str, os.stat_result]:
         with self._roots.parent(target) as (directory, name), _system_errors(target):
             data, status = read(name, directory)
         if status.st_nlink > 1:
@@ -318,7 +318,7 @@ def _system_errors(path: RootedPath) -> Iterator[None]:
         raise os_refusal(error, path) from None
 
 
-def _is_text(name: str) -> bool:
+def _is_encodable(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -334,7 +334,7 @@ def _entry_of(name: str, status: os.stat_result) -> dict[str, Any]:
     return {"name": name, "type": "link" if stat.S_ISLNK(status.st_mode) else "special"}
 
 
-def _line(entry: dict[str, Any]) -> str:
+def _entry_line(entry: dict[str, Any]) -> str:
     kind = {"directory": "DIR", "file": "FILE", "link": "LINK"}.get(entry["type"], "SPECIAL")
     size = f" ({entry['size']:,} bytes)" if "size" in entry else ""
     return f"[{kind}] {printable(entry['name'])}{size}"

@@ -61,7 +61,7 @@ def decode_text(data: bytes, declared: str | None, *, markup: bool) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode(_guessed(data), "replace")
+        return data.decode(_guess_codec(data), "replace")
 
 
 def _codec_of(name: str | None) -> str | None:
@@ -75,7 +75,7 @@ def _codec_of(name: str | None) -> str | None:
     return _SUPERSETS.get(codec.name, codec.name)
 
 
-def _guessed(data: bytes) -> str:
+def _guess_codec(data: bytes) -> str:
     from charset_normalizer import from_bytes
 
     best = from_bytes(data[:_SAMPLE]).best()
@@ -117,12 +117,12 @@ def main() -> None:
     names = [type(registered.converter).__name__ for registered in converter._converters]
     _bound_memory(setup["memory"])
     if endpoint is None:
-        sys.addaudithook(_stay_inside)
+        sys.addaudithook(_block_outward_events)
     _write(target, {"converters": names})
-    threading.Thread(target=_read, args=(source, requests), daemon=True).start()
+    threading.Thread(target=_read_requests, args=(source, requests), daemon=True).start()
     while True:
         request, body = requests.get()
-        _write(target, *_converted(converter, request, body))
+        _write(target, *_convert(converter, request, body))
 
 
 def _markitdown(endpoint: str | None) -> Any:
@@ -133,7 +133,7 @@ def _markitdown(endpoint: str | None) -> Any:
     return markitdown.MarkItDown(enable_plugins=False, exiftool_path="", **options)
 
 
-def _stay_inside(event: str, arguments: tuple[Any, ...]) -> None:
+def _block_outward_events(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _OUTWARD:
         raise PermissionError(f"a conversion may not use {event}")
 
@@ -162,7 +162,7 @@ def _bound_time(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + _CPU_GRACE, hard))
 
 
-def _read(source: BinaryIO, requests: queue.SimpleQueue[tuple[Json, bytes]]) -> None:
+def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[tuple[Json, bytes]]) -> None:
     """Reads requests on a thread, so that the end of stdin ends the process in the middle of a conversion too."""
     while line := source.readline():
         request = json.loads(line)
@@ -175,7 +175,7 @@ def _write(target: BinaryIO, header: Json, body: bytes = b"") -> None:
     target.flush()
 
 
-def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]:
+def _convert(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]:
     """Returns the answer to one request: `{title, cut, scripts}` and the Markdown, or `{error, message}`."""
     _bound_time(request["seconds"])
     from markitdown import UnsupportedFormatException
@@ -210,8 +210,8 @@ def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
 
     kind: str | None = request["content_type"] or None
     charset = None
-    textual = kind is not None and (kind.startswith(_TEXTUAL) or kind.endswith(("+json", "+xml")))
-    if kind is not None and textual:
+    is_text = kind is not None and (kind.startswith(_TEXTUAL) or kind.endswith(("+json", "+xml")))
+    if kind is not None and is_text:
         if _is_binary(data, request["charset"]):
             kind = None  # some servers declare every file as text
         else:
@@ -225,8 +225,8 @@ def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
 
 
 def _is_binary(data: bytes, charset: str | None) -> bool:
-    wide = data.startswith(UTF16_MARKS) or (charset or "").lower().startswith("utf-16")
-    return data.startswith(_FILES) or (b"\0" in data[:1024] and not wide)
+    is_utf16 = data.startswith(UTF16_MARKS) or (charset or "").lower().startswith("utf-16")
+    return data.startswith(_FILES) or (b"\0" in data[:1024] and not is_utf16)
 
 
 def _reason(error: Exception) -> tuple[str, str]:

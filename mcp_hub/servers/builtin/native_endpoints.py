@@ -79,12 +79,12 @@ class Endpoint(LocalTool):
             annotations=tool.definition["annotations"],
             json_schema=schema,
         )
-        super().__init__(self._called, mark)
+        super().__init__(self._call, mark)
         self._tool = tool
         self._client = client
         self._redaction = Redactor(tool.secrets)
 
-    async def _called(self, /, **arguments: Any) -> ToolResult:
+    async def _call(self, /, **arguments: Any) -> ToolResult:
         """Sends the request and returns its answer; an HTTP error becomes a result with `is_error`.
 
         Raises ToolRefused.
@@ -96,16 +96,16 @@ class Endpoint(LocalTool):
             raise ToolRefused("invalid_parameters", text) from None
         status, kind, charset, body = await self._client.send(self._tool, request)
         if not 200 <= status < 300:
-            return self._refused(status, _excerpt(body, charset))
+            return self._http_error(status, _excerpt(body, charset))
         return self._result(status, kind, charset, body)
 
-    def _refused(self, status: int, excerpt: str) -> ToolResult:
-        denied = status in (401, 403)
+    def _http_error(self, status: int, excerpt: str) -> ToolResult:
+        is_denied = status in (401, 403)
         text = f"{_origin(self._tool.url)} answered with HTTP status {status}"
-        text += ": it does not accept the credentials of this tool." if denied else "."
+        text += ": it does not accept the credentials of this tool." if is_denied else "."
         if excerpt:
             text += f" It says:\n\n{self._redaction.text(excerpt)}"
-        code = "permission_denied" if denied else "tool_error"
+        code = "permission_denied" if is_denied else "tool_error"
         facts = {"code": code, "server": None, "tool": self.name, "retryable": status in _TRY_LATER}
         meta = {"mcp-hub/error": facts, "mcp-hub/status": status}
         return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
@@ -116,14 +116,14 @@ class Endpoint(LocalTool):
             data = base64.b64encode(body).decode()
             return ToolResult([{"type": media, "data": data, "mimeType": kind}])
         try:
-            text = _decoded(body, charset or "utf-8-sig")
+            text = _decode(body, charset or "utf-8-sig")
         except (ValueError, LookupError):
             raise ToolRefused("tool_error", f"{_origin(self._tool.url)} answered with {kind}, not text") from None
         if self._tool.result is None and not kind.endswith(("/json", "+json")):
             return _text(text if text.strip() else f"(HTTP {status}, without content)")
         try:
-            value = json.loads(text, parse_constant=_refuse)
-            chosen = value if self._tool.result is None else resolve_pointer(value, self._tool.result)
+            value = json.loads(text, parse_constant=_reject_constant)
+            selected = value if self._tool.result is None else resolve_pointer(value, self._tool.result)
         except PointerNotFound as error:
             raise ToolRefused(
                 "tool_error", f"the answer of {_origin(self._tool.url)} is not as expected: {error}"
@@ -132,12 +132,12 @@ class Endpoint(LocalTool):
             if self._tool.result is None:
                 return _text(text if text.strip() else f"(HTTP {status}, without content)")
             raise ToolRefused("tool_error", f"the answer of {_origin(self._tool.url)} is not JSON") from None
-        if isinstance(chosen, str):
-            return _text(chosen)
+        if isinstance(selected, str):
+            return _text(selected)
         # If all of the answer is the result, its text is passed on as it is, so that no number changes its form.
-        written = text if chosen is value else json.dumps(chosen, ensure_ascii=False)
-        if isinstance(chosen, dict):
-            return ToolResult([{"type": "text", "text": written}], structured=chosen)
+        written = text if selected is value else json.dumps(selected, ensure_ascii=False)
+        if isinstance(selected, dict):
+            return ToolResult([{"type": "text", "text": written}], structured=selected)
         return ToolResult([{"type": "text", "text": written}], meta={JSON_KEY: True})
 
 
@@ -151,23 +151,27 @@ class EndpointClient:
     async def send(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
         """Returns (status, content type, charset, body) of the answer. Raises ToolRefused."""
         try:
-            return await self._followed(tool, request)
+            return await self._follow_redirects(tool, request)
         except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
             # Only the kind of the failure and the origin are shown: other texts may quote the request.
             raise ToolRefused("server_unavailable", f"{_origin(request.url)} {failure_text(error, None)}") from None
 
-    async def _followed(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
+    async def _follow_redirects(
+        self, tool: NativeToolDefinition, request: NativeRequest
+    ) -> tuple[int, str, str | None, bytes]:
         url, method, body = URL(request.url, encoded=True), tool.method, request.body
         origin = url.origin()
-        pool, heads = await self._connections(origin)
+        pool, head_encoder = await self._connections(origin)
         for _ in range(MAX_REDIRECTS + 1):
             size = None if body is None else len(body)
-            response = await pool.exchange(method, heads.head(method, url.raw_path_qs, request.headers, size), body)
+            response = await pool.exchange(
+                method, head_encoder.head(method, url.raw_path_qs, request.headers, size), body
+            )
             try:
                 location = response.location if response.status in _REDIRECTS else None
                 if location is None:
                     limit = tool.max_bytes if 200 <= response.status < 300 else ERROR_BODY
-                    content = await _read(response, limit, tool)
+                    content = await _read_body(response, limit, tool)
                     declared = email.message.Message()
                     declared["Content-Type"] = response.get("content-type") or "application/octet-stream"
                     charset = declared.get_content_charset()
@@ -175,7 +179,7 @@ class EndpointClient:
                 status = response.status
             finally:
                 response.close()
-            url = _target(url, location)
+            url = _redirect_target(url, location)
             # The credentials and the arguments were meant for the first origin only.
             if url.origin() != origin:
                 text = f"{_origin(tool.url)} redirects to {_origin(str(url))}, which is not followed"
@@ -199,7 +203,7 @@ class EndpointClient:
         await asyncio.gather(*(pool.close() for pool, _ in self._origins.values()))
 
 
-async def _read(response: HttpResponse, limit: int, tool: NativeToolDefinition) -> bytes:
+async def _read_body(response: HttpResponse, limit: int, tool: NativeToolDefinition) -> bytes:
     body = bytearray()
     while chunk := await response.chunk():  # decompressed, in pieces of bounded size
         body += chunk
@@ -211,7 +215,7 @@ async def _read(response: HttpResponse, limit: int, tool: NativeToolDefinition) 
     return bytes(body)
 
 
-def _target(url: URL, location: str) -> URL:
+def _redirect_target(url: URL, location: str) -> URL:
     try:
         target = url.join(URL(location.strip(), encoded=True))
         if target.scheme in ("http", "https") and target.raw_host:
@@ -229,14 +233,14 @@ def _origin(url: str) -> str:
 
 def _excerpt(body: bytes, charset: str | None) -> str:
     try:
-        text = _decoded(body, charset or "utf-8", "replace").strip()
+        text = _decode(body, charset or "utf-8", "replace").strip()
     except (ValueError, LookupError):
         text = body.decode("utf-8", "replace").strip()
     excerpt = "\n".join(printable(line, EXCERPT) for line in text[:EXCERPT].splitlines())
     return excerpt + ("…" if len(text) > EXCERPT else "")
 
 
-def _decoded(body: bytes, charset: str, errors: str = "strict") -> str:
+def _decode(body: bytes, charset: str, errors: str = "strict") -> str:
     """Decodes a body. Raises ValueError, and LookupError for a name that is not an encoding of texts."""
     name = codecs.lookup(charset).name
     if name in NOT_TEXT_CODECS:
@@ -244,7 +248,7 @@ def _decoded(body: bytes, charset: str, errors: str = "strict") -> str:
     return body.decode(name, errors)
 
 
-def _refuse(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 

@@ -99,7 +99,7 @@ class PageContent:
             page = await browser.tabs.current()
             refuse_refused(browser, page)
             options: dict[str, Any] = {"type": type, "scale": "css", "timeout": self._milliseconds}
-            cut = ""
+            note = ""
             if ref is not None:
                 target = await find_element(page, ref)
                 await target.scroll_into_view_if_needed(timeout=self._milliseconds)
@@ -115,9 +115,9 @@ class PageContent:
                     options["full_page"] = True
                     if size["height"] > MAX_HEIGHT:
                         options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": MAX_HEIGHT}
-                        cut = f"The page is {size['height']:g} pixels high; the picture has the first {MAX_HEIGHT}."
+                        note = f"The page is {size['height']:g} pixels high; the picture has the first {MAX_HEIGHT}."
                 picture = await page.screenshot(**options)
-            text = "\n".join([f"URL: {page.url[:2000]}", *([cut] if cut else []), *notes(browser)])
+            text = "\n".join([f"URL: {page.url[:2000]}", *([note] if note else []), *notes(browser)])
             image = {"type": "image", "data": base64.b64encode(picture).decode(), "mimeType": f"image/{type}"}
             return ToolResult([{"type": "text", "text": text}, image])
 
@@ -191,8 +191,8 @@ class PageContent:
         async def work(browser: OpenBrowser) -> ToolResult:
             context = browser.context
             if action == "set":
-                where = {"url": url} if url is not None else {"domain": domain, "path": path}
-                cookie: dict[str, Any] = {"name": name, "value": value, "httpOnly": httpOnly, "secure": secure, **where}
+                scope = {"url": url} if url is not None else {"domain": domain, "path": path}
+                cookie: dict[str, Any] = {"name": name, "value": value, "httpOnly": httpOnly, "secure": secure, **scope}
                 if expires is not None:
                     cookie["expires"] = expires
                 await context.add_cookies([cookie])  # type: ignore[list-item]

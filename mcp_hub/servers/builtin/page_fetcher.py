@@ -90,7 +90,7 @@ class Fetcher:
         credentials, origin = _credentials(url), url.origin()
         cookies: defaultdict[URL, CookieJar] = defaultdict(CookieJar)
         for redirects in range(MAX_REDIRECTS + 1):
-            url = _as_resolved(url.with_user(None).with_fragment(None))
+            url = _with_resolved_host(url.with_user(None).with_fragment(None))
             if self._url_rules.refuses(str(url)) is not None:
                 raise ToolRefused("guard_blocked", self._url_rules.message)
             proxy = None
@@ -105,10 +105,10 @@ class Fetcher:
                     jar.take(url, response.all("set-cookie"))
                     target = response.location if response.status in _REDIRECTS else None
                     if target is None:
-                        return await self._page(response, url, redirects)
+                        return await self._read_page(response, url, redirects)
             except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
                 raise ToolRefused("tool_error", f"{printable_url(url)} {failure_text(error, proxy)}") from None
-            url = _joined(url, target)
+            url = _redirect_target(url, target)
         raise ToolRefused("tool_error", f"{printable_url(url)}: more than {MAX_REDIRECTS} redirects")
 
     async def _checked_addresses(self, url: URL, *, proxied: bool) -> list[str]:
@@ -143,12 +143,12 @@ class Fetcher:
         if text is not None:
             raise ToolRefused("guard_blocked", f"{printable_url(url)} is not fetched: {text}", rule=ADDRESS)
 
-    async def _page(self, response: HttpResponse, url: URL, redirects: int) -> FetchedPage:
-        failed = response.status >= 400
+    async def _read_page(self, response: HttpResponse, url: URL, redirects: int) -> FetchedPage:
+        is_error = response.status >= 400
         body = bytearray()
         while chunk := await response.chunk():  # decompressed, in pieces of bounded size
             body += chunk
-            if failed and len(body) >= ERROR_BODY:
+            if is_error and len(body) >= ERROR_BODY:
                 break
             if len(body) > self._max_bytes:
                 text = f"{printable_url(url)} is larger than {self._max_bytes} bytes; web.max_bytes allows more"
@@ -163,7 +163,7 @@ class Fetcher:
             content_type=declared.get_content_type() if kind.strip() else "",
             charset=_text(declared.get_param("charset")),
             extension=_extension(declared, url),
-            body=bytes(body[:ERROR_BODY] if failed else body),
+            body=bytes(body[:ERROR_BODY] if is_error else body),
             redirects=redirects,
         )
 
@@ -178,7 +178,7 @@ def _credentials(url: URL) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()}
 
 
-def _as_resolved(url: URL) -> URL:
+def _with_resolved_host(url: URL) -> URL:
     """Writes the host of a URL as a resolver understands it: 0x7f.1 and 2130706433 become 127.0.0.1."""
     parsed = urls.parse(str(url))
     if parsed is None or not parsed.host or url.raw_host == parsed.host:
@@ -190,15 +190,15 @@ def _as_resolved(url: URL) -> URL:
     return url.with_host(parsed.host)
 
 
-def _joined(url: URL, location: str) -> URL:
+def _redirect_target(url: URL, location: str) -> URL:
     try:
         target = url.join(URL(location.strip()))
         if target.scheme in ("http", "https") and target.raw_host:
             return target
     except ValueError:
         pass
-    where = printable(location.partition("?")[0], 100)
-    text = f"{printable_url(url)} redirects to {where!r}, which is not an http(s) address"
+    printed_location = printable(location.partition("?")[0], 100)
+    text = f"{printable_url(url)} redirects to {printed_location!r}, which is not an http(s) address"
     raise ToolRefused("tool_error", text)
 
 

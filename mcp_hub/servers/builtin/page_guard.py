@@ -38,16 +38,16 @@ class PageGuard:
         self._refused_pages: OrderedDict[str, RequestRefused] = OrderedDict()
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._challenged: OrderedDict[str, None] = OrderedDict()
-        self._downloading: set[str] = set()
+        self._answered_challenges: OrderedDict[str, None] = OrderedDict()
+        self._download_frames: set[str] = set()
         self._content_types: OrderedDict[str, str] = OrderedDict()
         proxy.on_refused = self._note
 
     async def attach(self, browser: Browser, on_end: Callable[[], None]) -> None:
         """Starts watching. `on_end` is called if the watching ends; nothing may be opened after that."""
         self._session = session = await browser.new_browser_cdp_session()
-        session.on("Fetch.requestPaused", lambda event: self._begin(self._paused(event)))
-        session.on("Fetch.authRequired", lambda event: self._begin(self._challenge(event)))
+        session.on("Fetch.requestPaused", lambda event: self._spawn(self._on_request_paused(event)))
+        session.on("Fetch.authRequired", lambda event: self._spawn(self._on_auth_required(event)))
         session.on("close", lambda _: on_end())
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}], "handleAuthRequests": True})
 
@@ -82,11 +82,11 @@ class PageGuard:
     @contextlib.contextmanager
     def keeping_as_file(self, frame_id: str) -> Iterator[None]:
         """Within the block, the frame downloads whatever it opens, no matter which type the server declares."""
-        self._downloading.add(frame_id)
+        self._download_frames.add(frame_id)
         try:
             yield
         finally:
-            self._downloading.discard(frame_id)
+            self._download_frames.discard(frame_id)
 
     def content_type(self, url: str) -> str | None:
         """Returns the content type that the server declared for the download from this URL."""
@@ -96,7 +96,7 @@ class PageGuard:
         display_url = url if len(url) <= 200 else url[:200] + "…"
         self._notes.append(f"Refused: {display_url}: {reason}")
 
-    def _begin(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -108,10 +108,10 @@ class PageGuard:
         with contextlib.suppress(Error):  # the request or its page is gone
             await self._session.send(method, params)
 
-    async def _paused(self, event: dict[str, Any]) -> None:
+    async def _on_request_paused(self, event: dict[str, Any]) -> None:
         url, request_id = event["request"]["url"], event["requestId"]
         if "responseStatusCode" in event:
-            await self._answered(event)
+            await self._on_response(event)
             return
         try:
             refusal = await self._refusal(url, event.get("resourceType"))
@@ -121,7 +121,7 @@ class PageGuard:
         if refusal is None:
             if is_page:
                 self._refused_pages.pop(url, None)
-            is_download = is_page and event.get("frameId") in self._downloading
+            is_download = is_page and event.get("frameId") in self._download_frames
             await self._send("Fetch.continueRequest", {"requestId": request_id, "interceptResponse": is_download})
         elif is_page:
             self._refused_pages[url] = refusal
@@ -155,7 +155,7 @@ class PageGuard:
                 return None
         return None
 
-    async def _answered(self, event: dict[str, Any]) -> None:
+    async def _on_response(self, event: dict[str, Any]) -> None:
         """Turns a successful answer into a download; passes on a redirect or an error as it is."""
         status, headers = event["responseStatusCode"], event.get("responseHeaders", [])
         params: dict[str, Any] = {"requestId": event["requestId"]}
@@ -172,14 +172,14 @@ class PageGuard:
                 self._content_types.popitem(last=False)
         await self._send("Fetch.continueResponse", params)
 
-    async def _challenge(self, event: dict[str, Any]) -> None:
+    async def _on_auth_required(self, event: dict[str, Any]) -> None:
         """Gives the credentials to our own proxy, once for each request, and to nobody else."""
         challenge, request_id = event.get("authChallenge", {}), event["requestId"]
-        ours = challenge.get("source") == "Proxy" and challenge.get("origin") == self._proxy.url
+        is_own_proxy = challenge.get("source") == "Proxy" and challenge.get("origin") == self._proxy.url
         answer: dict[str, Any] = {"response": "Default"}
-        if ours and request_id not in self._challenged:
-            self._challenged[request_id] = None
-            while len(self._challenged) > MAX_REMEMBERED:
-                self._challenged.popitem(last=False)
+        if is_own_proxy and request_id not in self._answered_challenges:
+            self._answered_challenges[request_id] = None
+            while len(self._answered_challenges) > MAX_REMEMBERED:
+                self._answered_challenges.popitem(last=False)
             answer = {"response": "ProvideCredentials", "username": USER, "password": self._proxy.password}
         await self._send("Fetch.continueWithAuth", {"requestId": request_id, "authChallengeResponse": answer})

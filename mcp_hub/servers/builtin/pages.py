@@ -68,13 +68,13 @@ async def wait_until_settled(page: Page) -> None:
     """Waits up to `SETTLE_AT_MOST` seconds until navigations and requests that an action caused have ended."""
     from playwright.async_api import Error
 
-    waiting: set[Request] = set()
+    pending: set[Request] = set()
 
     def on_request(request: Request) -> None:
-        waiting.add(request)
+        pending.add(request)
 
     def on_request_end(request: Request) -> None:
-        waiting.discard(request)
+        pending.discard(request)
 
     page.on("request", on_request)
     page.on("requestfinished", on_request_end)
@@ -83,7 +83,7 @@ async def wait_until_settled(page: Page) -> None:
         async with asyncio.timeout(SETTLE_AT_MOST):
             await asyncio.sleep(SETTLE)
             await page.wait_for_load_state("load")
-            while waiting and not page.is_closed():  # noqa: ASYNC110 - three kinds of events end it
+            while pending and not page.is_closed():  # noqa: ASYNC110 - three kinds of events end it
                 await asyncio.sleep(_STEP)
     except (TimeoutError, Error):
         pass  # the page is still loading, or its tab has closed itself
@@ -152,7 +152,7 @@ async def goto(browser: OpenBrowser, url: str, seconds: float) -> str:
     """
     from playwright.async_api import Error
 
-    _check(browser, url)
+    _check_url(browser, url)
     page = await browser.tabs.current()
     try:
         hint = await _goto_and_settle(browser, page, url, seconds)
@@ -179,23 +179,23 @@ async def _goto_and_settle(browser: OpenBrowser, page: Page, url: str, seconds: 
 async def _goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> tuple[Response | None, bool]:
     """Opens a URL in a page. Returns its response, and whether it is a file that is being downloaded instead."""
     from playwright.async_api import Error
-    from playwright.async_api import TimeoutError as Late
+    from playwright.async_api import TimeoutError as PlaywrightTimeout
 
     browser.downloads.arrived.clear()
     try:
         return await page.goto(url, timeout=seconds * 1000), False
-    except Late:
+    except PlaywrightTimeout:
         raise
     except Error:
         _raise_failure(browser, url)
-        if not await _download_began(browser):
+        if not await _becomes_download(browser):
             raise
         return None, True
 
 
 async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | None:
     """Downloads the file at a URL in a hidden tab. Raises ToolRefused if it cannot be downloaded."""
-    _check(browser, url)
+    _check_url(browser, url)
     page = await browser.tabs.hidden()
     try:
         session = await browser.context.new_cdp_session(page)
@@ -206,8 +206,8 @@ async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | No
             return browser.downloads.latest()
         refuse_refused(browser, page)
         _raise_failure(browser, page.url)
-        answer = f"status {response.status}" if response is not None else "nothing"
-        raise ToolRefused("tool_error", f"{url[:500]} cannot be downloaded: the server answered with {answer}.")
+        response_text = f"status {response.status}" if response is not None else "nothing"
+        raise ToolRefused("tool_error", f"{url[:500]} cannot be downloaded: the server answered with {response_text}.")
     finally:
         await page.close()
 
@@ -216,13 +216,13 @@ async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Down
     """Clicks an element and returns the download that this starts. Raises ToolRefused."""
     page = await browser.tabs.current()
     locator = await find_element(page, ref)
-    async with page.expect_download(timeout=seconds * 1000) as coming:
+    async with page.expect_download(timeout=seconds * 1000) as download_info:
         await locator.click(timeout=seconds * 1000)
-    await coming.value
+    await download_info.value
     return browser.downloads.latest()
 
 
-async def _download_began(browser: OpenBrowser) -> bool:
+async def _becomes_download(browser: OpenBrowser) -> bool:
     """Returns whether a navigation failed because it became a download."""
     arrived = browser.downloads.arrived
     try:
@@ -232,7 +232,7 @@ async def _download_began(browser: OpenBrowser) -> bool:
         return False
 
 
-def _check(browser: OpenBrowser, url: str) -> None:
+def _check_url(browser: OpenBrowser, url: str) -> None:
     try:
         browser.guard.check(url)
     except RequestRefused as refusal:

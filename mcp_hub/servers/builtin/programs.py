@@ -83,8 +83,8 @@ class OutputCapture:
         omitted = self._size - len(self._head) - len(tail)
         if not omitted:
             return (self._head + tail).decode("utf-8", "replace")
-        cut = f"\n[... {omitted:,} bytes are left out here: write long output to a file ...]\n"
-        return self._head.decode("utf-8", "replace") + cut + tail.decode("utf-8", "replace")
+        note = f"\n[... {omitted:,} bytes are left out here: write long output to a file ...]\n"
+        return self._head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")
 
 
 class _Program(asyncio.SubprocessProtocol):
@@ -121,9 +121,9 @@ class ProgramRunner:
             raise OSError("it needs process groups to end what a program has started, which Windows does not have")
         self._mark = environ.get(reaper.MARK) or f"{secrets.token_hex(8)}:"
         self._environ = {name: value for name, value in environ.items() if name != VARIABLE}
-        self._numbers = itertools.count(1)
+        self._run_numbers = itertools.count(1)
         self._groups: set[int] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._end_tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, argv: Sequence[str], seconds: float, label: str) -> ProgramOutcome:
         """Runs a program, and ends everything it has started when it ends, after `seconds`, or when this is cancelled.
@@ -131,20 +131,20 @@ class ProgramRunner:
         `label`, such as "code", names the program in the message about the time limit. Raises ToolRefused if the
         program cannot be started.
         """
-        mark = f"{self._mark}{next(self._numbers)}:"
+        mark = f"{self._mark}{next(self._run_numbers)}:"
         program = _Program()
         # Never cancelled halfway: asyncio would kill only the program itself, and its group would not be known.
-        starting = asyncio.ensure_future(self._start(argv, program, mark, label))
+        start_task = asyncio.ensure_future(self._start(argv, program, mark, label))
         try:
-            transport = await asyncio.shield(starting)
-            timed_out = not await _within(seconds, program.exited)
+            transport = await asyncio.shield(start_task)
+            timed_out = not await _wait_within(seconds, program.exited)
             if not timed_out:
-                await _within(LINGER, program.outputs_closed)
+                await _wait_within(LINGER, program.outputs_closed)
         finally:
-            ending = asyncio.get_running_loop().create_task(self._end(starting, program, mark))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
-            await asyncio.shield(ending)
+            end_task = asyncio.get_running_loop().create_task(self._end(start_task, program, mark))
+            self._end_tasks.add(end_task)
+            end_task.add_done_callback(self._end_tasks.discard)
+            await asyncio.shield(end_task)
         stdout, stderr = (program.outputs[fd].text() for fd in (1, 2))
         code = transport.get_returncode()
         if not timed_out and code is not None:
@@ -170,35 +170,35 @@ class ProgramRunner:
         self._groups.add(transport.get_pid())
         return transport
 
-    async def _end(self, starting: asyncio.Future[asyncio.SubprocessTransport], program: _Program, mark: str) -> None:
+    async def _end(self, start_task: asyncio.Future[asyncio.SubprocessTransport], program: _Program, mark: str) -> None:
         """Ends all that is left of the program: SIGTERM, then SIGKILL.
 
         Then closes its pipes, whoever still holds them.
         """
-        await asyncio.wait({starting}, timeout=START_WAIT)
-        if not starting.cancelled() and starting.done():
-            starting.exception()  # marks it as retrieved, so that asyncio does not log it
+        await asyncio.wait({start_task}, timeout=START_WAIT)
+        if not start_task.cancelled() and start_task.done():
+            start_task.exception()  # marks it as retrieved, so that asyncio does not log it
         transport = program.transport
         groups = {transport.get_pid()} if transport is not None else set()
         if reaper.signal_all(groups, mark, signal.SIGTERM):
             await _wait_until_ended(groups, mark, TERM_GRACE)
-            await _killed(groups, mark)
+            await _kill(groups, mark)
         if transport is not None:
             self._groups -= groups
-            await _within(_DRAIN, program.outputs_closed)
-            await _within(_DRAIN, program.exited)  # so that nobody has to reap it later
+            await _wait_within(_DRAIN, program.outputs_closed)
+            await _wait_within(_DRAIN, program.exited)  # so that nobody has to reap it later
             transport.close()
 
     async def close(self) -> None:
         """Ends all programs at once."""
-        await _killed(set(self._groups), self._mark)
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await _kill(set(self._groups), self._mark)
+        await asyncio.gather(*self._end_tasks, return_exceptions=True)
 
 
-async def _killed(groups: set[int], mark: str) -> None:
+async def _kill(groups: set[int], mark: str) -> None:
     loop = asyncio.get_running_loop()
-    end = loop.time() + KILL_WAIT
-    while reaper.signal_all(groups, mark, reaper.SIGKILL) and loop.time() < end:
+    deadline = loop.time() + KILL_WAIT
+    while reaper.signal_all(groups, mark, reaper.SIGKILL) and loop.time() < deadline:
         if await _wait_until_ended(groups, mark, _POLL):  # otherwise a new process was started meanwhile
             return
 
@@ -206,9 +206,9 @@ async def _killed(groups: set[int], mark: str) -> None:
 async def _wait_until_ended(groups: set[int], mark: str, seconds: float) -> bool:
     """Waits up to `seconds` and returns whether none of the processes is left."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
+    deadline = loop.time() + seconds
     while _any_alive(groups, mark):
-        if loop.time() >= end:
+        if loop.time() >= deadline:
             return False
         await asyncio.sleep(_POLL)
     return True
@@ -221,7 +221,7 @@ def _any_alive(groups: set[int], mark: str) -> bool:
     return any(map(reaper.group_alive, groups))
 
 
-async def _within(seconds: float, event: asyncio.Event) -> bool:
+async def _wait_within(seconds: float, event: asyncio.Event) -> bool:
     """Waits up to `seconds` and returns whether the event is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -241,8 +241,8 @@ _open_code: list[tuple[ProgramRunner, Scratch]] = []
 
 def code_tools(settings: Settings) -> list[Callable[..., Any]]:
     """Returns the functions of the upstream `code`. Raises OSError on Windows."""
-    executions, scratch = ProgramRunner({**os.environ, **_UTF8}), Scratch("code")
-    _open_code.append((executions, scratch))
+    runner, scratch = ProgramRunner({**os.environ, **_UTF8}), Scratch("code")
+    _open_code.append((runner, scratch))
 
     @tool(
         title="Run Python code",
@@ -262,7 +262,7 @@ def code_tools(settings: Settings) -> list[Callable[..., Any]]:
         directory = scratch.path / secrets.token_hex(8)
         try:
             file = await asyncio.to_thread(_write_code, directory, code)
-            outcome = await executions.run([sys.executable, "-u", str(file)], timeout, "code")
+            outcome = await runner.run([sys.executable, "-u", str(file)], timeout, "code")
         finally:
             await asyncio.shield(asyncio.to_thread(remove_tree, directory))
         return outcome.result()
@@ -272,8 +272,8 @@ def code_tools(settings: Settings) -> list[Callable[..., Any]]:
 
 async def close_code() -> None:
     """Ends all running programs and deletes their files."""
-    for executions, scratch in _open_code:
-        await executions.close()
+    for runner, scratch in _open_code:
+        await runner.close()
         await asyncio.to_thread(scratch.remove)
 
 
@@ -301,8 +301,8 @@ _open_shells: list[ProgramRunner] = []
 
 def shell_tools(settings: Settings) -> list[Callable[..., Any]]:
     """Returns the functions of the upstream `shell`. Raises OSError on Windows."""
-    executions = ProgramRunner(os.environ)
-    _open_shells.append(executions)
+    runner = ProgramRunner(os.environ)
+    _open_shells.append(runner)
 
     @tool(
         title="Run a shell command",
@@ -320,18 +320,18 @@ def shell_tools(settings: Settings) -> list[Callable[..., Any]]:
         command has started is ended with it.
         """
         try:
-            usable = b"\0" not in command.encode()
+            is_valid = b"\0" not in command.encode()
         except UnicodeEncodeError:
-            usable = False
-        if not usable:
+            is_valid = False
+        if not is_valid:
             text = "'command' contains a NUL character or half of a surrogate pair, which no shell accepts."
             raise ToolRefused("invalid_parameters", text)
-        return (await executions.run([SHELL, "-c", command], timeout, "command")).result()
+        return (await runner.run([SHELL, "-c", command], timeout, "command")).result()
 
     return [execute_shell_command]
 
 
 async def close_shell() -> None:
     """Ends all running commands."""
-    for executions in _open_shells:
-        await executions.close()
+    for runner in _open_shells:
+        await runner.close()

@@ -85,8 +85,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._tunnels: list[Tunnel] = []
-        self._failed: OrderedDict[str, str] = OrderedDict()
-        self._checked: OrderedDict[tuple[str, int], tuple[float, RequestRefused | None]] = OrderedDict()
+        self._failures: OrderedDict[str, str] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[str, int], tuple[float, RequestRefused | None]] = OrderedDict()
 
     @property
     def url(self) -> str:
@@ -95,7 +95,7 @@ class Proxy:
 
     async def start(self) -> None:
         """Listens on a free port."""
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0, limit=CHUNK)
+        self._server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0, limit=CHUNK)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ class Proxy:
 
     def failure_at(self, url: str) -> str | None:
         """Returns why the last connection to the host and port of a URL failed, or None if it did not."""
-        return self._failed.get(host_and_port(url))
+        return self._failures.get(host_and_port(url))
 
     def cut(self, host: str, port: int) -> None:
         """Aborts every open connection to a host and port."""
@@ -125,16 +125,16 @@ class Proxy:
         Raises RequestRefused or TargetUnreachable.
         """
         now = asyncio.get_running_loop().time()
-        verdict = self._checked.get((host, port))
+        verdict = self._verdicts.get((host, port))
         if verdict is None or verdict[0] < now:
             refusal: RequestRefused | None = None
             try:
                 await self.addresses_of(host, port, proxied=self._proxy_for(scheme, host, port) is not None)
             except RequestRefused as error:
                 refusal = error
-            verdict = self._checked[host, port] = (now + CHECK_LASTS, refusal)
-            while len(self._checked) > MAX_CHECKED:
-                self._checked.popitem(last=False)
+            verdict = self._verdicts[host, port] = (now + CHECK_LASTS, refusal)
+            while len(self._verdicts) > MAX_CHECKED:
+                self._verdicts.popitem(last=False)
         if verdict[1] is not None:
             raise RequestRefused(verdict[1].code, str(verdict[1]))
 
@@ -157,21 +157,23 @@ class Proxy:
                 entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             if proxied:
-                return self._unknown(host, port)
-            late = f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
-            raise TargetUnreachable(f"the name {host} {late}") from None
-        allowed, why = [], None
+                return self._check_unresolved(host, port)
+            failure = (
+                f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
+            )
+            raise TargetUnreachable(f"the name {host} {failure}") from None
+        allowed, reason = [], None
         for address in dict.fromkeys(str(entry[4][0]) for entry in entries):
             problem = self._addresses.refused(host, address, port)
             if problem is None:
                 allowed.append(address)
             else:
-                why = why or problem
-        if not allowed and why is not None:
-            raise RequestRefused("guard_blocked", why)
+                reason = reason or problem
+        if not allowed and reason is not None:
+            raise RequestRefused("guard_blocked", reason)
         return allowed[:MAX_ADDRESSES]
 
-    def _unknown(self, host: str, port: int) -> list[str]:
+    def _check_unresolved(self, host: str, port: int) -> list[str]:
         """Returns no addresses for a name that only another proxy can resolve.
 
         Raises RequestRefused if the rules forbid the name.
@@ -188,9 +190,9 @@ class Proxy:
                 async with asyncio.timeout(DIAL_WAIT):
                     return await self._egress.streams(scheme, host, port, limit=CHUNK)
             except (HttpFailure, UnusableCertificates, TimeoutError) as error:
-                why = egress_failure(error, proxy) or f"the proxy {proxy} opens no connection within {DIAL_WAIT:g} s"
-                raise TargetUnreachable(f"{host}:{port} cannot be reached: {why}") from None
-        last = "the name has no address"
+                reason = egress_failure(error, proxy) or f"the proxy {proxy} opens no connection within {DIAL_WAIT:g} s"
+                raise TargetUnreachable(f"{host}:{port} cannot be reached: {reason}") from None
+        last_error = "the name has no address"
         for address in await self.addresses_of(host, port):
             if port == self.port and address == "127.0.0.1":
                 raise RequestRefused("guard_blocked", "The browser's own proxy is not a page.")
@@ -198,13 +200,13 @@ class Proxy:
                 async with asyncio.timeout(DIAL_WAIT):
                     return await asyncio.open_connection(address, port, limit=CHUNK, flags=socket.AI_NUMERICHOST)
             except TimeoutError:  # an OSError as well
-                last = f"no connection within {DIAL_WAIT:g} s"
+                last_error = f"no connection within {DIAL_WAIT:g} s"
             except OSError as error:
-                last = error.strerror or type(error).__name__
-        raise TargetUnreachable(f"{host}:{port} cannot be reached: {last}")
+                last_error = error.strerror or type(error).__name__
+        raise TargetUnreachable(f"{host}:{port} cannot be reached: {last_error}")
 
     @contextlib.asynccontextmanager
-    async def _dialled(
+    async def _connected_tunnel(
         self, scheme: str, host: str, port: int, client: asyncio.StreamWriter
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         reader, writer = await self._dial(scheme, host, port)
@@ -216,7 +218,7 @@ class Proxy:
             self._tunnels.remove(tunnel)
             writer.transport.abort()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         if len(self._tasks) >= MAX_CONNECTIONS:
@@ -253,9 +255,9 @@ class Proxy:
             await answer(writer, "403 Forbidden", str(refusal))
         except TargetUnreachable as failure:
             url = f"https://{head.target}" if head.method == "CONNECT" else head.target
-            self._failed[host_and_port(url)] = str(failure)
-            while len(self._failed) > MAX_CHECKED:
-                self._failed.popitem(last=False)
+            self._failures[host_and_port(url)] = str(failure)
+            while len(self._failures) > MAX_CHECKED:
+                self._failures.popitem(last=False)
             await answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
 
     def _check(self, url: str) -> None:
@@ -268,8 +270,8 @@ class Proxy:
         if not host or not port:
             raise TargetUnreachable(f"{head.target!r} is not a host and port")
         self._check(f"https://{head.target}/")
-        async with self._dialled("https", host, port, writer) as (upstream, out):
-            self._failed.pop(host_and_port(f"https://{head.target}"), None)
+        async with self._connected_tunnel("https", host, port, writer) as (upstream, out):
+            self._failures.pop(host_and_port(f"https://{head.target}"), None)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await writer.drain()
             first = await reader.read(CHUNK)
@@ -299,8 +301,8 @@ class Proxy:
             return
         self._check(head.target)
         host, port = target.hostname, target.port or 80
-        async with self._dialled("http", host, port, writer) as (upstream, out):
-            self._failed.pop(host_and_port(head.target), None)
+        async with self._connected_tunnel("http", host, port, writer) as (upstream, out):
+            self._failures.pop(host_and_port(head.target), None)
             path = head.target.split("/", 3)[3] if head.target.count("/") >= 3 else ""
             request_target, credentials = f"/{path}", None
             proxy = self._proxy_for("http", host, port)
@@ -312,7 +314,7 @@ class Proxy:
                     f"{head.method} {request_target} HTTP/1.1", drop=("proxy-authorization",), add=extra_lines
                 )
             )
-            sending = asyncio.ensure_future(send_body(head, reader, out))
+            send_task = asyncio.ensure_future(send_body(head, reader, out))
             try:
                 await relay_response(upstream, writer)
             except TargetUnreachable:
@@ -320,9 +322,9 @@ class Proxy:
                     return
                 raise
             finally:
-                sending.cancel()
+                send_task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, OSError, EOFError, ValueError):
-                    await sending
+                    await send_task
 
 
 def host_and_port(url: str) -> str:

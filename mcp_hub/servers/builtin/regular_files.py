@@ -43,18 +43,18 @@ def resolve_range(ranges: Sequence[int], count: int, path: str) -> tuple[int, in
         )
     first, last = ranges
     if first > last and (first > 0) == (last > 0):
-        raise _backwards(ranges)
+        raise _reversed_range(ranges)
     start, end = (number if number > 0 else count + 1 + number for number in ranges)
     if start > count or end < 1:
         text = f"The range '{list(ranges)}' is out of bounds for the file '{path}', which has only {count} lines."
         raise LineRangeError(f"InvalidArgumentError: {text}")
     start = max(start, 1)  # "the last 100 lines" of a shorter file are all of them
     if start > end:
-        raise _backwards(ranges)
+        raise _reversed_range(ranges)
     return start, min(end, count)
 
 
-def _backwards(ranges: Sequence[int]) -> LineRangeError:
+def _reversed_range(ranges: Sequence[int]) -> LineRangeError:
     text = f"The start line is greater than the end line in the given range {list(ranges)}."
     return LineRangeError(f"InvalidArgumentError: {text}")
 
@@ -90,8 +90,8 @@ def insert_lines(lines: Sequence[str], number: int, content: str) -> list[str]:
         text = f"The given line_number ({number}) is not in the valid range [1, {len(lines) + 1}]."
         raise LineRangeError(f"InvalidArgumentsError: {text}")
     before, after = list(lines[: number - 1]), lines[number - 1 :]
-    unended = bool(before) and not before[-1].endswith(("\n", "\r"))
-    if unended:  # only the last line can lack its end: the new last line lacks it as well
+    lacks_line_end = bool(before) and not before[-1].endswith(("\n", "\r"))
+    if lacks_line_end:  # only the last line can lack its end: the new last line lacks it as well
         before[-1] += line_end(lines)
     elif not content.endswith("\n"):
         content += line_end(lines)

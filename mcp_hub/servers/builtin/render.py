@@ -30,39 +30,39 @@ class Renderer:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = replace(settings, profile=None, headless=True)
-        self._open: OpenBrowser | None = None
-        self._opening = asyncio.Lock()
+        self._browser: OpenBrowser | None = None
+        self._lock = asyncio.Lock()
         self._slots = asyncio.Semaphore(PAGES_AT_ONCE)
-        self._running = 0
-        self._cooling: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._active_pages = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._close_task: asyncio.Task[None] | None = None
 
     async def rendered(self, url: str, seconds: float) -> tuple[str, str]:
         """Renders a page; see `render_page`."""
         try:
             async with asyncio.timeout(seconds) as limit, self._slots:
-                self._running += 1
+                self._active_pages += 1
                 try:
-                    browser = await self._browser()
-                    return await self._page(browser, url, limit.when() or 0.0)
+                    browser = await self._ensure_browser()
+                    return await self._render(browser, url, limit.when() or 0.0)
                 finally:
-                    self._running -= 1
-                    self._cool()
+                    self._active_pages -= 1
+                    self._restart_idle_timer()
         except TimeoutError:
             raise ToolRefused("timeout", f"the browser took longer than {seconds:.3g} s") from None
 
-    async def _browser(self) -> OpenBrowser:
-        async with self._opening:
-            if self._open is not None and self._open.gone.is_set():
-                await self._open.close()
-                self._open = None
-            if self._open is None:
-                self._open = await open_browser(self._settings)
-            return self._open
+    async def _ensure_browser(self) -> OpenBrowser:
+        async with self._lock:
+            if self._browser is not None and self._browser.gone.is_set():
+                await self._browser.close()
+                self._browser = None
+            if self._browser is None:
+                self._browser = await open_browser(self._settings)
+            return self._browser
 
-    async def _page(self, browser: OpenBrowser, url: str, deadline: float) -> tuple[str, str]:
+    async def _render(self, browser: OpenBrowser, url: str, deadline: float) -> tuple[str, str]:
         from playwright.async_api import Error
-        from playwright.async_api import TimeoutError as Late
+        from playwright.async_api import TimeoutError as PlaywrightTimeout
 
         loop = asyncio.get_running_loop()
         try:
@@ -71,46 +71,46 @@ class Renderer:
             try:
                 page = await context.new_page()
                 await page.goto(url, wait_until="domcontentloaded", timeout=(deadline - loop.time()) * 1000)
-                quiet = max((deadline - loop.time()) * QUIET, _READY) * 1000
-                with contextlib.suppress(Late):  # some pages never stop making requests
-                    await page.wait_for_load_state("networkidle", timeout=quiet)
-                html, final = await _content(page), page.url
+                idle_timeout = max((deadline - loop.time()) * QUIET, _READY) * 1000
+                with contextlib.suppress(PlaywrightTimeout):  # some pages never stop making requests
+                    await page.wait_for_load_state("networkidle", timeout=idle_timeout)
+                html, final_url = await _page_content(page), page.url
             finally:
                 with contextlib.suppress(Error):
                     await context.close()
         except RequestRefused as refusal:
             raise ToolRefused(refusal.code, str(refusal)) from None
-        except Late:
+        except PlaywrightTimeout:
             raise TimeoutError from None
         except Error as error:
             raise ToolRefused("tool_error", playwright_message(error)) from None
-        if (refused := browser.guard.refusal_at(final)) is not None:
+        if (refused := browser.guard.refusal_at(final_url)) is not None:
             raise ToolRefused(refused.code, str(refused))
         if len(html) > self._settings.max_bytes:
             limit = f"{self._settings.max_bytes:,} (web.max_bytes)"
             raise ToolRefused(
                 "result_too_large", f"the page has {len(html):,} characters in a browser, more than {limit}"
             )
-        return html, final
+        return html, final_url
 
-    def _cool(self) -> None:
-        if self._cooling is not None:
-            self._cooling.cancel()
-        self._cooling = asyncio.get_running_loop().call_later(WARM, self._cold)
+    def _restart_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = asyncio.get_running_loop().call_later(WARM, self._close_if_idle)
 
-    def _cold(self) -> None:
-        if self._running == 0:
-            self._closing = asyncio.ensure_future(self.close())
+    def _close_if_idle(self) -> None:
+        if self._active_pages == 0:
+            self._close_task = asyncio.ensure_future(self.close())
 
     async def close(self) -> None:
         """Ends the browser, if one is open. The next page opens another."""
-        async with self._opening:
-            browser, self._open = self._open, None
+        async with self._lock:
+            browser, self._browser = self._browser, None
             if browser is not None:
                 await browser.close()
 
 
-async def _content(page: Page) -> str:
+async def _page_content(page: Page) -> str:
     """Returns the HTML of a page, trying again while the page is navigating to another."""
     from playwright.async_api import Error
 

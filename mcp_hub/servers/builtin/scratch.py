@@ -15,8 +15,8 @@ from mcp_hub.security import file_lock
 
 _LOCK: Final = "in-use"
 _TRIES: Final = 10
-_BETWEEN: Final = 0.1
-_YOUNG: Final = 60.0
+_RETRY_WAIT: Final = 0.1
+_MIN_AGE: Final = 60.0
 """Seconds after its creation in which a directory may not be locked yet."""
 
 
@@ -37,7 +37,7 @@ class Scratch:
             remove_tree(self.path)
             if not self.path.exists():
                 return
-            time.sleep(_BETWEEN)  # a browser that is ending still writes files
+            time.sleep(_RETRY_WAIT)  # a browser that is ending still writes files
 
 
 def remove_tree(path: Path) -> None:
@@ -51,14 +51,14 @@ def lock(file: Path) -> IO[bytes] | None:
 
     Closing the file releases the lock, and so does the end of the process.
     """
-    opened = file.open("ab")
+    stream = file.open("ab")
     try:
-        opened.seek(0)  # Windows locks a byte at this place
-        file_lock.lock(opened.fileno())
+        stream.seek(0)  # Windows locks a byte at this place
+        file_lock.lock(stream.fileno())
     except OSError:
-        opened.close()
+        stream.close()
         return None
-    return opened
+    return stream
 
 
 def _sweep(prefix: str) -> None:
@@ -67,7 +67,7 @@ def _sweep(prefix: str) -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            if status.st_uid != os.getuid() or path.is_symlink() or time.time() - status.st_mtime < _YOUNG:
+            if status.st_uid != os.getuid() or path.is_symlink() or time.time() - status.st_mtime < _MIN_AGE:
                 continue
             lock_file = lock(path / _LOCK)
             if lock_file is not None:

@@ -31,7 +31,7 @@ class Downloads:
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self.directory = directory
         self._max_bytes = max_bytes
-        self._waiting: list[Download] = []
+        self._pending: list[Download] = []
         self._too_large: set[Download] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.arrived = asyncio.Event()
@@ -39,16 +39,16 @@ class Downloads:
 
     def started(self, download: Download) -> str:
         """Registers a download that has begun, and returns a sentence about it for the caller."""
-        self._waiting.append(download)
+        self._pending.append(download)
         self.arrived.set()
-        self._begin(self._watch(download))
-        while len(self._waiting) > MAX_WAITING:
-            self._begin(self._drop(self._waiting.pop(0)))
+        self._spawn(self._watch(download))
+        while len(self._pending) > MAX_WAITING:
+            self._spawn(self._drop(self._pending.pop(0)))
         return f"A download began: {download.suggested_filename!r}. browser_download without arguments returns it."
 
     def latest(self) -> Download | None:
         """Removes and returns the newest download that nobody has fetched, or None."""
-        return self._waiting.pop() if self._waiting else None
+        return self._pending.pop() if self._pending else None
 
     async def content(self, download: Download, content_type: str | None) -> list[dict[str, Any]]:
         """Waits until a download is complete and returns its content blocks.
@@ -68,7 +68,7 @@ class Downloads:
                 message = f"{download.suggested_filename!r} has {len(data):,} bytes, more than {limit}."
                 raise ToolRefused("result_too_large", message)
         finally:
-            self._begin(self._drop(download))
+            self._spawn(self._drop(download))
         name = download.suggested_filename
         kind = (content_type or "").partition(";")[0].strip() or mimetypes.guess_type(name)[0] or ""
         url = download.url if download.url.startswith("http") else f"download:///{name}"
@@ -81,12 +81,12 @@ class Downloads:
         failure = asyncio.ensure_future(download.failure())
         while not failure.done():
             await asyncio.wait({failure}, timeout=_POLL)
-            if not failure.done() and await asyncio.to_thread(self._size) > self._max_bytes:
+            if not failure.done() and await asyncio.to_thread(self._total_size) > self._max_bytes:
                 self._too_large.add(download)
                 await download.cancel()
         failure.exception()
 
-    def _size(self) -> int:
+    def _total_size(self) -> int:
         total = 0
         for file in self.directory.glob("*"):
             try:
@@ -100,13 +100,13 @@ class Downloads:
         await download.cancel()
         await download.delete()
 
-    def _begin(self, work: Any) -> None:
-        task = asyncio.ensure_future(_quietly(work))
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(_ignore_errors(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _quietly(work: Any) -> None:
+async def _ignore_errors(work: Any) -> None:
     from playwright.async_api import Error
 
     with contextlib.suppress(Error, OSError):  # the browser is gone, and the file with it
@@ -152,8 +152,8 @@ class Tabs:
         self._hidden: set[Page] = set()
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
-        context.on("page", self._opened)
-        context.on("dialog", self._dialog)
+        context.on("page", self._on_page)
+        context.on("dialog", self._on_dialog)
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -171,33 +171,33 @@ class Tabs:
     async def current(self) -> Page:
         """Returns the page that the tools act on. If all were closed, opens a new one."""
         if self._current is None:
-            self._current = await self._blank()
+            self._current = await self._open_blank()
         return self._current
 
     async def new(self) -> Page:
         """Opens a tab and makes it the current one. Raises ToolRefused if too many are open."""
         if len(self._pages) >= MAX_TABS:
             raise ToolRefused("tool_error", f"{MAX_TABS} tabs are open: close one with browser_tabs first.")
-        self._current = await self._blank()
+        self._current = await self._open_blank()
         return self._current
 
     async def hidden(self) -> Page:
         """Opens a page for internal use, which callers do not see. The tool that opened it closes it."""
-        page = await self._blank()
+        page = await self._open_blank()
         self._hidden.add(page)
-        self._closed(page)
+        self._forget(page)
         return page
 
-    async def _blank(self) -> Page:
+    async def _open_blank(self) -> Page:
         from playwright.async_api import Error
 
         for _ in range(OPENINGS - 1):
-            opening = asyncio.ensure_future(self._context.new_page())
+            open_task = asyncio.ensure_future(self._context.new_page())
             try:
                 async with asyncio.timeout(OPENING):
-                    return await asyncio.shield(opening)
+                    return await asyncio.shield(open_task)
             except TimeoutError:
-                self._begin(_closed_if_open(opening))
+                self._spawn(_close_when_open(open_task))
             except Error:
                 continue  # its process died
         return await self._context.new_page()
@@ -208,16 +208,16 @@ class Tabs:
 
     def select(self, index: int) -> Page:
         """Makes the tab with this index the current one. Raises ToolRefused if there is none."""
-        self._current = self._at(index)
+        self._current = self._page_at(index)
         return self._current
 
     async def close(self, index: int | None) -> None:
         """Closes the tab with this index, or the current one. Raises ToolRefused if there is none."""
-        page = await self.current() if index is None else self._at(index)
-        self._closed(page)
+        page = await self.current() if index is None else self._page_at(index)
+        self._forget(page)
         await page.close()
 
-    def _at(self, index: int) -> Page:
+    def _page_at(self, index: int) -> Page:
         if not 0 <= index < len(self._pages):
             raise ToolRefused(
                 "invalid_parameters", f"There is no tab {index}: browser_tabs with action 'list' shows them."
@@ -240,66 +240,66 @@ class Tabs:
         self._notes.clear()
         return notes
 
-    def _opened(self, page: Page) -> None:
-        page.on("close", self._closed)
-        page.on("crash", self._page_crashed)
-        page.on("download", lambda download: self._download(page, download))
-        page.on("websocket", self._websocket)
+    def _on_page(self, page: Page) -> None:
+        page.on("close", self._forget)
+        page.on("crash", self._on_crash)
+        page.on("download", lambda download: self._on_download(page, download))
+        page.on("websocket", self._on_websocket)
         if len(self._pages) >= MAX_TABS:
             self._notes.append(f"A page opened more than {MAX_TABS} tabs; the one for {page.url[:200]} was closed.")
-            self._begin(page.close())
+            self._spawn(page.close())
             return
         self._pages.append(page)
         if self._current is not None:
-            self._begin(self._tell_of(page))
+            self._spawn(self._note_popup(page))
 
-    async def _tell_of(self, page: Page) -> None:
+    async def _note_popup(self, page: Page) -> None:
         opener = await page.opener()
         if opener is not None and page in self._pages:
-            where = self._pages.index(page)
-            self._notes.append(f"A page opened tab {where}; browser_tabs with action 'select' goes there.")
+            index = self._pages.index(page)
+            self._notes.append(f"A page opened tab {index}; browser_tabs with action 'select' goes there.")
 
-    def _closed(self, page: Page) -> None:
+    def _forget(self, page: Page) -> None:
         if page in self._pages:
             self._pages.remove(page)
         if page is self._current:
             self._current = self._pages[-1] if self._pages else None
 
-    def _page_crashed(self, page: Page) -> None:
+    def _on_crash(self, page: Page) -> None:
         self._crashed.add(page)
         self._notes.append(f"The tab at {page.url[:500]} crashed and was closed.")
-        self._closed(page)
-        self._begin(page.close())
+        self._forget(page)
+        self._spawn(page.close())
 
-    def _dialog(self, dialog: Dialog) -> None:
+    def _on_dialog(self, dialog: Dialog) -> None:
         if dialog.type == "beforeunload":  # the caller asked to leave the page
-            self._begin(dialog.accept())
+            self._spawn(dialog.accept())
             return
         self._notes.append(f"The page showed a dialog ({dialog.type}), which was dismissed: {dialog.message[:1000]!r}")
-        self._begin(dialog.dismiss())
+        self._spawn(dialog.dismiss())
 
-    def _download(self, page: Page, download: Any) -> None:
+    def _on_download(self, page: Page, download: Any) -> None:
         note = self._downloads.started(download)
         if page not in self._hidden:
             self._notes.append(note)
 
-    def _websocket(self, websocket: WebSocket) -> None:
+    def _on_websocket(self, websocket: WebSocket) -> None:
         self._guard.websocket(websocket.url)
 
-    def _begin(self, work: Any) -> None:
-        async def quietly() -> None:
+    def _spawn(self, work: Any) -> None:
+        async def ignore_errors() -> None:
             from playwright.async_api import Error
 
             with contextlib.suppress(Error):  # the page or dialog is gone already
                 await work
 
-        task = asyncio.ensure_future(quietly())
+        task = asyncio.ensure_future(ignore_errors())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _closed_if_open(opening: asyncio.Future[Page]) -> None:
-    page = await opening
+async def _close_when_open(open_task: asyncio.Future[Page]) -> None:
+    page = await open_task
     await page.close()
 
 

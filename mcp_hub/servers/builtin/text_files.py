@@ -51,13 +51,13 @@ def write(path: str, content: str, ranges: Sequence[int] | None) -> str:
     try:
         status = stat_regular(target)
     except NotRegularFile:
-        raise _no_file(path) from None
+        raise _not_a_file(path) from None
     if status is None:
         replace(target, data, None)
         if ranges is None:
             return f"Create and write {path} successfully."
-        ignored = f"The ranges {list(ranges)} is ignored because the file does not exist."
-        return f"Create and write {path} successfully. {ignored}"
+        note = f"The ranges {list(ranges)} is ignored because the file does not exist."
+        return f"Create and write {path} successfully. {note}"
     if ranges is None:
         replace(target, data, status)
         return f"Overwrite {path} successfully."
@@ -83,7 +83,7 @@ def insert(path: str, content: str, line_number: int) -> str:
         text = f"InvalidArgumentsError: The target file {path} does not exist."
         raise ToolRefused("invalid_parameters", text) from None
     except NotRegularFile:
-        raise _no_file(path) from None
+        raise _not_a_file(path) from None
     lines = split_lines(text_of(before, path))
     try:
         after = insert_lines(lines, line_number, content)
@@ -103,7 +103,7 @@ def _lines(path: str) -> list[str]:
     except FileNotFoundError:
         raise ToolRefused("tool_error", f"Error: The file {path} does not exist.") from None
     except NotRegularFile:
-        raise _no_file(path) from None
+        raise _not_a_file(path) from None
     return split_lines(text_of(data, path))
 
 
@@ -114,7 +114,7 @@ def _range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
         raise ToolRefused("invalid_parameters", str(error)) from None
 
 
-def _no_file(path: str) -> ToolRefused:
+def _not_a_file(path: str) -> ToolRefused:
     return ToolRefused("tool_error", f"Error: The path {path} is not a file.")
 
 
@@ -140,7 +140,7 @@ class RawTextTools:
     def __init__(self, configured: str | None = None, warn: Callable[[str], None] = _warn) -> None:
         self._configured = configured
         self._warn = warn
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def policy(self) -> RawTextPolicy:
@@ -152,46 +152,46 @@ class RawTextTools:
 
         Its `_meta` marks it as dangerous I/O in either case.
         """
-        policy, usable = self.policy, _usable(path)
-        path = os.path.expanduser(path) if usable else printable(path)  # noqa: PTH111 - Path() rewrites what it gets
+        policy, is_valid = self.policy, _is_valid_path(path)
+        path = os.path.expanduser(path) if is_valid else printable(path)  # noqa: PTH111 - Path() rewrites what it gets
         meta: dict[str, Any] = {"dangerous_io": True, "policy": policy, "tool": name, "path": path}
         meta |= {"blocked": policy == "deny", "reason": REASON}
         if policy == "deny":
-            return _refused(ToolRefused("permission_denied", BLOCKED), name, meta)
-        if not usable:
+            return _refusal_result(ToolRefused("permission_denied", BLOCKED), name, meta)
+        if not is_valid:
             text = f"Error: {path} contains a NUL character or half of a surrogate pair, which no path can have."
-            return _refused(ToolRefused("invalid_parameters", text), name, meta)
+            return _refusal_result(ToolRefused("invalid_parameters", text), name, meta)
         if policy == "warn":
             printed_path = printable(path, 300)
             text = f"{name} reads or writes {printed_path} past all roots (policy: warn; see {RAW_TEXT_VARIABLE})"
             self._warn(text)
         try:
             text = self._exclusive(act, path) if writes else act(path)
-        except ToolRefused as refused:
-            return _refused(refused, name, meta)
+        except ToolRefused as refusal:
+            return _refusal_result(refusal, name, meta)
         except OSError as error:
             text = f"Error: {printable(path)}: {error.strerror or error}."
-            return _refused(ToolRefused("tool_error", text), name, meta)
+            return _refusal_result(ToolRefused("tool_error", text), name, meta)
         return ToolResult([{"type": "text", "text": text}], meta=meta)
 
     def _exclusive(self, act: Callable[[str], str], path: str) -> str:
-        if not self._writing.acquire(timeout=LOCK_WAIT):
+        if not self._lock.acquire(timeout=LOCK_WAIT):
             raise ToolRefused("tool_error", "Error: another write is still running; nothing was written. Try again.")
         try:
             return act(path)
         finally:
-            self._writing.release()
+            self._lock.release()
 
 
-def _usable(path: str) -> bool:
+def _is_valid_path(path: str) -> bool:
     try:
         return b"\0" not in path.encode()
     except UnicodeEncodeError:
         return False
 
 
-def _refused(refused: ToolRefused, name: str, meta: dict[str, Any]) -> ToolResult:
-    result = error_result(refused.code, name, refused.message)
+def _refusal_result(refusal: ToolRefused, name: str, meta: dict[str, Any]) -> ToolResult:
+    result = error_result(refusal.code, name, refusal.message)
     return ToolResult(result["content"], meta={**result["_meta"], **meta}, is_error=True)
 
 

@@ -101,7 +101,7 @@ class Scraper:
             text = f"{printable_url(URL(page.url))} was fetched ({kind}, {len(page.body)} bytes), but {refused.message}"
             raise ToolRefused(refused.code, text) from None
         if self._settings.javascript and _needs_javascript(page, converted):
-            return await self._in_a_browser(page, converted, deadline)
+            return await self._render(page, converted, deadline)
         return _page_result(page, converted)
 
     async def _http_error(self, page: FetchedPage, document: SourceDocument, seconds: float) -> ToolResult:
@@ -117,7 +117,7 @@ class Scraper:
         meta = {"mcp-hub/error": facts, SOURCE_KEY: {**_source(page), "status": page.status}}
         return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
 
-    async def _in_a_browser(self, page: FetchedPage, plain: MarkdownDocument, deadline: float) -> ToolResult:
+    async def _render(self, page: FetchedPage, plain: MarkdownDocument, deadline: float) -> ToolResult:
         loop = asyncio.get_running_loop()
         try:
             from mcp_hub.servers.builtin.render import render_page
@@ -146,27 +146,27 @@ class Scraper:
 
 def address(text: str) -> URL:
     """Reads a URL as a person writes it; a missing scheme becomes https. Raises ToolRefused (`invalid_parameters`)."""
-    written = text.strip()
-    if not written or len(written) > MAX_URL:
-        raise _not_an_address(f"it must have 1 to {MAX_URL} characters")
-    if not written.isprintable() or " " in written or "\\" in written:
-        raise _not_an_address("spaces, backslashes and control characters are not allowed; write %20 for a space")
-    scheme = _SCHEME.match(written)
+    candidate = text.strip()
+    if not candidate or len(candidate) > MAX_URL:
+        raise _invalid_address(f"it must have 1 to {MAX_URL} characters")
+    if not candidate.isprintable() or " " in candidate or "\\" in candidate:
+        raise _invalid_address("spaces, backslashes and control characters are not allowed; write %20 for a space")
+    scheme = _SCHEME.match(candidate)
     if scheme is not None and scheme[1].lower() not in ("http", "https"):
-        raise _not_an_address(f"only http:// and https:// addresses are fetched, not {scheme[1][:20]}:")
+        raise _invalid_address(f"only http:// and https:// addresses are fetched, not {scheme[1][:20]}:")
     if scheme is None:
-        written = f"https:{written}" if written.startswith("//") else f"https://{written}"
+        candidate = f"https:{candidate}" if candidate.startswith("//") else f"https://{candidate}"
     try:
-        url = URL(written)
+        url = URL(candidate)
         if url.raw_host and url.port:
             return url
     except ValueError:
         pass
-    raise _not_an_address("its host is missing or invalid; write it like https://example.com/page")
+    raise _invalid_address("its host is missing or invalid; write it like https://example.com/page")
 
 
-def _not_an_address(why: str) -> ToolRefused:
-    return ToolRefused("invalid_parameters", f"'url' is not the address of a web page: {why}.")
+def _invalid_address(reason: str) -> ToolRefused:
+    return ToolRefused("invalid_parameters", f"'url' is not the address of a web page: {reason}.")
 
 
 def _needs_javascript(page: FetchedPage, converted: MarkdownDocument) -> bool:
@@ -183,11 +183,11 @@ def _source(page: FetchedPage) -> dict[str, Any]:
     }
 
 
-def _page_result(page: FetchedPage, converted: MarkdownDocument, lacking: str | None = None) -> ToolResult:
+def _page_result(page: FetchedPage, converted: MarkdownDocument, reason: str | None = None) -> ToolResult:
     source = _source(page)
     if converted.title:
         source["title"] = converted.title
     text = converted.markdown if converted.markdown.strip() else "(This page has no text.)"
-    if lacking is not None:
-        text += f"\n\n[This page shows itself only with JavaScript, and {lacking}]"
+    if reason is not None:
+        text += f"\n\n[This page shows itself only with JavaScript, and {reason}]"
     return ToolResult([{"type": "text", "text": text}], meta={SOURCE_KEY: source})

@@ -27,17 +27,17 @@ _END: Final = object()
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Returns whether a call of the function has to run on an event loop."""
-    called = _called(function)
-    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+    underlying = _underlying(function)
+    return inspect.iscoroutinefunction(underlying) or inspect.isasyncgenfunction(underlying)
 
 
 def is_stream(function: Callable[..., Any]) -> bool:
     """Returns whether the function is a generator, sync or async."""
-    called = _called(function)
-    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+    underlying = _underlying(function)
+    return inspect.isgeneratorfunction(underlying) or inspect.isasyncgenfunction(underlying)
 
 
-def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+def _underlying(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
@@ -92,7 +92,7 @@ async def chunks(start: Start, *, asynchronous: bool) -> AsyncGenerator[tuple[An
 
 async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
     slots = threading.Semaphore(AHEAD)
     stopped = threading.Event()
 
@@ -101,7 +101,7 @@ async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
         if stopped.is_set():
             raise CancelledError
         try:
-            loop.call_soon_threadsafe(arrived.put_nowait, (item, has_more))
+            loop.call_soon_threadsafe(queue.put_nowait, (item, has_more))
         except RuntimeError:  # the loop is closed, so nobody waits for chunks
             raise CancelledError from None
 
@@ -119,7 +119,7 @@ async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name="tool", daemon=True).start()
     try:
-        while (item := await arrived.get())[0] is not _END:
+        while (item := await queue.get())[0] is not _END:
             slots.release()
             yield item
         error, continuation = item[1]

@@ -46,37 +46,37 @@ class NotJson(ValueError):
     """A Python object cannot be written as JSON."""
 
 
-def as_json(value: Any, unknown: Callable[[Any], Any]) -> Any:
+def as_json(value: Any, fallback: Callable[[Any], Any]) -> Any:
     """Returns a Python object as JSON: the object itself if it is JSON, else a copy.
 
     Models and dataclasses become objects, tuples and sets become lists, enums their values, and paths, dates and bytes
-    strings. `unknown` converts any other object.
+    strings. `fallback` converts any other object.
     """
     kind = type(value)
     if value is None or kind is bool or kind is int:
         return value
     if kind is str:
-        return value if value.isascii() else value.encode("utf-8", "replace").decode() if _is_broken(value) else value
+        return value if value.isascii() else value.encode("utf-8", "replace").decode() if _unencodable(value) else value
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        members = {name: as_json(item, unknown) for name, item in value.items()}
+        members = {name: as_json(item, fallback) for name, item in value.items()}
         if kind is dict and all(type(name) is str and item is value[name] for name, item in members.items()):
             return value
         return {str(name): item for name, item in members.items()}
     if isinstance(value, list | tuple | AnySet):
-        items = [as_json(item, unknown) for item in value]
+        items = [as_json(item, fallback) for item in value]
         return value if kind is list and all(a is b for a, b in zip(items, value, strict=True)) else items
-    return _converted(value, unknown)
+    return _converted(value, fallback)
 
 
-def _converted(value: Any, unknown: Callable[[Any], Any]) -> Any:
+def _converted(value: Any, fallback: Callable[[Any], Any]) -> Any:
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True, warnings=False, fallback=unknown)
+        return value.model_dump(mode="json", by_alias=True, warnings=False, fallback=fallback)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {member.name: as_json(getattr(value, member.name), unknown) for member in dataclasses.fields(value)}
+        return {member.name: as_json(getattr(value, member.name), fallback) for member in dataclasses.fields(value)}
     if isinstance(value, Enum):
-        return as_json(value.value, unknown)
+        return as_json(value.value, fallback)
     if isinstance(value, str | PurePath | UUID | Decimal):
         return str(value)
     if isinstance(value, date | time):
@@ -86,10 +86,10 @@ def _converted(value: Any, unknown: Callable[[Any], Any]) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return b64encode(value).decode()
-    return unknown(value)
+    return fallback(value)
 
 
-def _is_broken(text: str) -> bool:
+def _unencodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -114,10 +114,10 @@ def written_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return _as_json_arguments(arguments, refuse)
 
 
-def _as_json_arguments(arguments: Mapping[str, Any], unknown: Callable[[Any], Any]) -> dict[str, Any]:
+def _as_json_arguments(arguments: Mapping[str, Any], fallback: Callable[[Any], Any]) -> dict[str, Any]:
     """Returns arguments as JSON. Raises NotJson for a value that is nested too deeply or contains itself."""
     try:
-        return {name: as_json(value, unknown) for name, value in arguments.items()}
+        return {name: as_json(value, fallback) for name, value in arguments.items()}
     except RecursionError:
         raise NotJson("a value is nested too deeply or contains itself") from None
 
@@ -276,7 +276,7 @@ class FunctionServer(LocalServer):
         loop, coroutine = caller_loop or self._own_loop(), work()
         try:
             # A loop runs a task in the context in which the task was scheduled.
-            running.works(context.run(asyncio.run_coroutine_threadsafe, coroutine, loop))
+            running.set_work(context.run(asyncio.run_coroutine_threadsafe, coroutine, loop))
         except RuntimeError as error:  # the loop has ended, so nobody waits for the call
             coroutine.close()
             self._by_call.pop(running, None)

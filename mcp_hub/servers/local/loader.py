@@ -119,24 +119,24 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _named_if_slow(path):
+        with _report_if_slow(path):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         marks = [mark for value in vars(module).values() if (mark := mark_of(value)) is not None]
         presets += [text for mark in marks for text in preset_texts(mark.preset)]
-        report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
+        report(f"{path}{_line_suffix(error, path)}: does not import: {type(error).__name__}: {error}")
         return
     values = list(vars(module).values())
     instance_classes = {type(value) for value in values if not _is_class(value)}
     for value in values:
         mark = mark_of(value)
         try:
-            if mark is not None and _home(value, mark) == name:
+            if mark is not None and _home_module(value, mark) == name:
                 tool = LocalTool(value, mark)
             elif _is_tool_class(value) and value.__module__ == name and value not in instance_classes:
                 tool = _implemented_tool(value())
-            elif _is_tool_class(type(value)) and _home_of_object(value) == name:
+            elif _is_tool_class(type(value)) and _home_module_of_object(value) == name:
                 tool = _implemented_tool(value)
             else:
                 continue  # no tool, or imported from another file, which lists it itself
@@ -147,7 +147,7 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
 
 
 @contextmanager
-def _named_if_slow(path: Path) -> Iterator[None]:
+def _report_if_slow(path: Path) -> Iterator[None]:
     """Prints the name of a file whose import does not end. No tool of the directory is served before it does."""
     text = f"{path}: its import has not ended after {SLOW_IMPORT:g} s; no tool is served before it does"
     timer = threading.Timer(SLOW_IMPORT, print, [text], {"file": sys.stderr, "flush": True})
@@ -159,12 +159,12 @@ def _named_if_slow(path: Path) -> Iterator[None]:
         timer.cancel()
 
 
-def _home(marked: Callable[..., Any], mark: Mark) -> str | None:
+def _home_module(target: Callable[..., Any], mark: Mark) -> str | None:
     """Returns the module a tool belongs to: where its function is defined, or else where it was marked."""
-    return marked.__module__ if inspect.isroutine(marked) or isinstance(marked, type) else mark.module
+    return target.__module__ if inspect.isroutine(target) or isinstance(target, type) else mark.module
 
 
-def _home_of_object(tool: Any) -> str | None:
+def _home_module_of_object(tool: Any) -> str | None:
     """Returns the module of an object that is a tool: that of its function, if it has one, or of its class."""
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
     return getattr(function, "__module__", None) if function is not None else type(tool).__module__
@@ -178,7 +178,7 @@ def _one_line(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _line(error: BaseException, path: Path) -> str:
+def _line_suffix(error: BaseException, path: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

@@ -83,7 +83,7 @@ class RunningCall:
         else:
             self._progress(chunk)
 
-    def works(self, work: Future[None]) -> None:
+    def set_work(self, work: Future[None]) -> None:
         """Sets the future of the running function, which `cancel` cancels."""
         self._work = work
         if self.cancelled:
@@ -145,7 +145,7 @@ class LocalServer:
         self._meta = {key: value for key, value in meta.items() if value}
         self._stdin = stdin
         self._stdout = stdout
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._threads = CallThreads()
         self._running: dict[RequestId, RunningCall] = {}
         self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -306,7 +306,7 @@ class LocalServer:
     def _schedule(
         self, running: RunningCall, request: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
     ) -> None:
-        running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, request, stream), self._loop))
+        running.set_work(asyncio.run_coroutine_threadsafe(self._on_loop(running, request, stream), self._loop))
 
     async def _on_loop(
         self, running: RunningCall, request: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
@@ -367,7 +367,7 @@ class LocalServer:
 
     def _send(self, message: Message) -> None:
         data = memoryview(encode({"jsonrpc": "2.0", **message}) + b"\n")
-        with self._writing:
+        with self._write_lock:
             while data:
                 try:
                     data = data[os.write(self._stdout, data) :]

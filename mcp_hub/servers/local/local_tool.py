@@ -74,42 +74,42 @@ class LocalTool:
         self.function, bound = _unwrap_partial(function)
         self.preset: Mapping[str, Any] = {**bound, **mark.preset}
         """Arguments that callers neither see nor set."""
-        written = handwritten_schema(mark.json_schema)
-        self.name: str = mark.name or (written or {}).get("name") or name_of(self.function)
+        handwritten = handwritten_schema(mark.json_schema)
+        self.name: str = mark.name or (handwritten or {}).get("name") or name_of(self.function)
         self.is_async = call_stream.is_async(self.function)
         self.is_stream = call_stream.is_stream(self.function)
-        documented = docstring_parser.parse(inspect.getdoc(self.function) or "")
+        docstring = docstring_parser.parse(inspect.getdoc(self.function) or "")
         self._arguments: FunctionArguments | None = None
-        if written is None:
+        if handwritten is None:
             self._arguments = FunctionArguments(
                 self.function,
-                {parameter.arg_name: parameter.description or "" for parameter in documented.params},
+                {parameter.arg_name: parameter.description or "" for parameter in docstring.params},
                 self.preset.keys(),
                 var_positional=mark.include_var_positional,
                 var_keyword=mark.include_var_keyword,
             )
             schema = self._arguments.schema
         else:
-            schema = without_properties(drop_titles(written["parameters"]), self.preset)
+            schema = without_properties(drop_titles(handwritten["parameters"]), self.preset)
         self._allowed_names: frozenset[str] | None = None
         """The argument names of a handwritten schema that allows no others; else None."""
         if self.preset and schema.get("additionalProperties") is False:
             # `bind` drops what callers send for a preset and refuses other unknown names; nothing before it may refuse.
             schema = {key: value for key, value in schema.items() if key != "additionalProperties"}
             self._allowed_names = frozenset(schema["properties"]) if self._arguments is None else None
-        long = documented.long_description if mark.include_long_description else None
-        texts = [text for text in (documented.short_description, long) if text]
+        long_description = docstring.long_description if mark.include_long_description else None
+        texts = [text for text in (docstring.short_description, long_description) if text]
         self.documented = mark.before_long_description.join(texts)
         """The description in the function's docstring."""
-        self.definition = self._define(schema, written or {})
+        self.definition = self._define(schema, handwritten or {})
         """The tool's entry in `tools/list`, without the fields of an extended model."""
         self._extension: ModelExtension | None = None
         if mark.extended_model is not None:
             self.extend(mark.extended_model)
 
-    def _define(self, schema: Json, written: Json) -> Json:
+    def _define(self, schema: Json, handwritten: Json) -> Json:
         mark = self.mark
-        description = mark.description or written.get("description") or self.documented or self.name
+        description = mark.description or handwritten.get("description") or self.documented or self.name
         definition: Json = {"name": self.name, "description": description, "inputSchema": schema}
         if mark.title:
             definition["title"] = mark.title

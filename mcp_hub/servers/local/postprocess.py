@@ -72,7 +72,7 @@ def make_step_tool(name: str, threads: ThreadRunner) -> Callable[..., Any]:
     async def run(call: Json, result: Json, options: Json) -> Any:
         """Change a result."""
         try:
-            changed = await threads.run(lambda: _changed(name, call, result, options))
+            changed = await threads.run(lambda: _apply(name, call, result, options))
         except _Raised as raised:
             raise ToolRefused("tool_error", str(raised)) from None
         if isinstance(changed, str):
@@ -93,17 +93,17 @@ class _Raised(Exception):
     """The function raised. The message may quote the result, so only the type of the error and its place are told."""
 
 
-def _changed(name: str, call: Json, result: Json, options: Json) -> Any:
+def _apply(name: str, call: Json, result: Json, options: Json) -> Any:
     function = import_function(name)
     try:
         changed = function(call, result, **options)
-        return asyncio.run(_awaited(changed)) if inspect.isawaitable(changed) else changed
+        return asyncio.run(_await_value(changed)) if inspect.isawaitable(changed) else changed
     except BaseException as error:  # also sys.exit
         *_, (frame, line) = traceback.walk_tb(error.__traceback__)
         raise _Raised(f"{type(error).__name__} at {Path(frame.f_code.co_filename).name}:{line}") from None
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value
 
 

@@ -129,14 +129,16 @@ def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, 
 
     Raises TypeError if a name in them cannot be resolved.
     """
-    called = function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
-    called = inspect.unwrap(called)
-    written = getattr(called, "__annotations__", {})
+    target = function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
+    target = inspect.unwrap(target)
+    annotations = getattr(target, "__annotations__", {})
     holder = types.SimpleNamespace(
-        __annotations__={name: annotation for name, annotation in written.items() if name in names or name == "return"}
+        __annotations__={
+            name: annotation for name, annotation in annotations.items() if name in names or name == "return"
+        }
     )
     try:
-        return typing.get_type_hints(holder, getattr(called, "__globals__", None), include_extras=True)
+        return typing.get_type_hints(holder, getattr(target, "__globals__", None), include_extras=True)
     except NameError as error:
         name = getattr(function, "__name__", repr(function))
         raise TypeError(f"an annotation of {name} cannot be resolved: {error}") from None
@@ -169,8 +171,8 @@ def _field(parameter: inspect.Parameter, hint: Any, documented: Mapping[str, str
     elif parameter.kind is _ANY_KEYWORD:
         base, default = types.GenericAlias(dict, (str, base)), {}
         text = text or documented.get(f"**{name}", "")
-    described = any(isinstance(extra, FieldInfo) and extra.description for extra in metadata)
-    text = text or ("" if described else documented.get(name, ""))
+    has_description = any(isinstance(extra, FieldInfo) and extra.description for extra in metadata)
+    text = text or ("" if has_description else documented.get(name, ""))
     if text:
         options["description"] = text
     annotation = Annotated[(base, *metadata)] if metadata else base

@@ -172,9 +172,9 @@ def response_of(result: Mapping[str, Any]) -> ToolResponse:
     files, which a model cannot read, are left out and logged.
     """
     meta = dict(result.get("_meta") or {})
-    was_interrupted = meta.pop(INTERRUPTED_KEY, False) is True
+    is_interrupted = meta.pop(INTERRUPTED_KEY, False) is True
     meta.pop(JSON_KEY, None)
-    return ToolResponse(blocks(result.get("content") or ()), metadata=meta or None, is_interrupted=was_interrupted)
+    return ToolResponse(blocks(result.get("content") or ()), metadata=meta or None, is_interrupted=is_interrupted)
 
 
 def blocks(content: Iterable[Mapping[str, Any]]) -> list[Block]:
@@ -200,12 +200,17 @@ def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(source, Mapping):
         return dict(block)  # a text block, or an MCP block already
     kind, media_type = block["type"], source.get("media_type")
-    typed = {"mimeType": media_type} if media_type is not None else {}
+    mime_field = {"mimeType": media_type} if media_type is not None else {}
     if source.get("type") == "url":
-        return {"type": "resource_link", "uri": source["url"], "name": str(block.get("name") or source["url"]), **typed}
+        return {
+            "type": "resource_link",
+            "uri": source["url"],
+            "name": str(block.get("name") or source["url"]),
+            **mime_field,
+        }
     if kind in ("image", "audio"):
         return {"type": kind, "data": source["data"], "mimeType": media_type or "application/octet-stream"}
-    return {"type": "resource", "resource": {"uri": f"mcp-hub://{kind}", "blob": source["data"], **typed}}
+    return {"type": "resource", "resource": {"uri": f"mcp-hub://{kind}", "blob": source["data"], **mime_field}}
 
 
 JSON_KEY: Final = "mcp-hub/json"
@@ -260,15 +265,15 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
     try:
         response = given_response(value)
         if response is not None or isinstance(value, ToolResult):
-            exact: dict[str, Any] = value.to_wire() if response is None else _wire_response(response)
+            wire_result: dict[str, Any] = value.to_wire() if response is None else _wire_response(response)
             if response is not None:  # its metadata may hold any object
-                exact = _AS_JSON.dump_python(exact, mode="json")
-            encode(exact)
-            return exact
+                wire_result = _AS_JSON.dump_python(wire_result, mode="json")
+            encode(wire_result)
+            return wire_result
         plain = _plain(value)
         text = encode(plain).decode()
-    except Exception as problem:  # the user's objects may raise anything
-        message = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
+    except Exception as error:  # the user's objects may raise anything
+        message = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {error}"
         return error_result("tool_error", tool, message)
     result: dict[str, Any] = {"content": [_text(text)]}
     if isinstance(plain, dict):
@@ -300,13 +305,17 @@ def location_of(error: BaseException) -> str:
     """Returns `TYPE: MESSAGE (FILE:LINE in FUNCTION)` of an exception: the deepest place that is not a library's."""
     frames = traceback.extract_tb(error.__traceback__)
     libraries = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
-    own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames
+    own_frames = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames
     try:
         message = f"{type(error).__name__}: {error}"
     except Exception:
         message = type(error).__name__
     message = printable(" ".join(message.split()))  # a line of the log
-    return f"{message} ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else message
+    return (
+        f"{message} ({own_frames[-1].filename}:{own_frames[-1].lineno} in {own_frames[-1].name})"
+        if own_frames
+        else message
+    )
 
 
 def as_response(value: Any) -> ToolResponse:

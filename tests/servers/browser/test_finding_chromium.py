@@ -36,7 +36,7 @@ def test_the_setting_overrides_the_variable_which_overrides_the_search(
     placed = program(tmp_path / "placed")
     installed = program(tmp_path / "home" / "browsers" / "chromium-1200" / "chrome-linux64" / "chrome")
     program(tmp_path / "home" / "browsers" / "chromium-999" / "chrome-linux64" / "chrome")
-    monkeypatch.setitem(chromium._PLACES, "linux", (str(placed),))
+    monkeypatch.setitem(chromium._USUAL_PATHS, "linux", (str(placed),))
     monkeypatch.setattr(chromium.sys, "platform", "linux")
     environ = {
         "PATH": str(tmp_path / "bin"),
