@@ -90,9 +90,9 @@ class _Worker:
         worker = cls(process)
         try:
             setup = {"docintel_endpoint": endpoint, "memory": memory}
-            hello, _ = await worker._exchange(json.dumps(setup).encode() + b"\n")
-            if "error" in hello:
-                raise ToolRefused("tool_error", _setup_failure(endpoint, hello["message"]))
+            reply, _ = await worker._exchange(json.dumps(setup).encode() + b"\n")
+            if "error" in reply:
+                raise ToolRefused("tool_error", _setup_failure(endpoint, reply["message"]))
         except BaseException:
             await worker.kill()
             raise

@@ -277,7 +277,7 @@ def _unwrap_partial(function: Callable[..., Any]) -> tuple[Callable[..., Any], J
     if not isinstance(function, functools.partial):
         return function, {}
     inner, bound = _unwrap_partial(function.func)
-    free_parameters = [(name, parameter) for name, parameter in parameters_of(inner).items() if name not in bound]
+    free_parameters = [(name, candidate) for name, candidate in parameters_of(inner).items() if name not in bound]
     presets: Json = {}
     for index, value in enumerate(function.args):
         name, parameter = free_parameters[index] if index < len(free_parameters) else free_parameters[-1]

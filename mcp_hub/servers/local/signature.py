@@ -131,11 +131,9 @@ def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, 
     """
     target = function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
     target = inspect.unwrap(target)
-    annotations = getattr(target, "__annotations__", {})
+    raw_hints = getattr(target, "__annotations__", {})
     holder = types.SimpleNamespace(
-        __annotations__={
-            name: annotation for name, annotation in annotations.items() if name in names or name == "return"
-        }
+        __annotations__={name: raw_hint for name, raw_hint in raw_hints.items() if name in names or name == "return"}
     )
     try:
         return typing.get_type_hints(holder, getattr(target, "__globals__", None), include_extras=True)
