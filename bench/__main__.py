@@ -26,17 +26,17 @@ from bench.targets import targets
 RESULTS = Path(__file__).with_name("results")
 
 
-def _several(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
-    """A type of arguments: known words with commas between them."""
-    allowed = list(known)
+def _several(kind: str, choices: Iterable[str]) -> Callable[[str], list[str]]:
+    """Returns an argparse type: a comma-separated list of `choices`."""
+    allowed = list(choices)
 
     def read(text: str) -> list[str]:
-        words = [word for word in text.split(",") if word]
-        unknown = [word for word in words if word not in allowed]
-        if unknown or not words:
-            said = ", ".join(unknown) or "none"
-            raise argparse.ArgumentTypeError(f"unknown {what}: {said}; there are {', '.join(allowed)}")
-        return words
+        values = [value for value in text.split(",") if value]
+        unknown = [value for value in values if value not in allowed]
+        if unknown or not values:
+            invalid = ", ".join(unknown) or "none"
+            raise argparse.ArgumentTypeError(f"unknown {kind}: {invalid}; there are {', '.join(allowed)}")
+        return values
 
     return read
 
@@ -55,8 +55,8 @@ def _name(text: str) -> str:
 
 
 def options(argv: list[str] | None = None) -> argparse.Namespace:
-    what = "Measures the hub beside what it is compared with."
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=what)
+    description = "Measures the hub beside what it is compared with."
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=description)
     parser.add_argument("--short", action="store_true", help="small numbers, few cells: shows that it works")
     parser.add_argument("--long", action="store_true", help="twice the repetitions, each twice as long")
     parser.add_argument("--measures", type=_several("measure", MEASURES), default=USUAL)
@@ -71,12 +71,12 @@ def options(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS, help="the directory that is written to")
     parser.add_argument("--name", type=_name, default="latest", help="the name of the files that are written")
     chosen = parser.parse_args(argv)
-    known = {row.name: row for row in (*rows.OWN, *chosen.peer)}
+    rows_by_name = {row.name: row for row in (*rows.OWN, *chosen.peer)}
     try:
-        names = _several("row", known)(chosen.rows) if chosen.rows else list(known)
+        names = _several("row", rows_by_name)(chosen.rows) if chosen.rows else list(rows_by_name)
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
-    chosen.rows = tuple(known[name] for name in known if name in names)
+    chosen.rows = tuple(rows_by_name[name] for name in rows_by_name if name in names)
     if (chosen.repeat is not None and chosen.repeat < 1) or (chosen.seconds is not None and chosen.seconds <= 0):
         parser.error("--repeat and --seconds must be more than nothing")
     return chosen
@@ -88,20 +88,20 @@ def plan(chosen: argparse.Namespace) -> Plan:
 
 
 def scenes(chosen: argparse.Namespace) -> list[Scene]:
-    """What is to be measured, in order."""
-    found = []
+    """Returns the scenes to measure, in order."""
+    selected = []
     for name in chosen.measures:
         table = MEASURES[name].table
         usual = table.small_cells if chosen.short else table.cells
         cells: Iterable[Cell] = [BY_NAME[cell] for cell in chosen.cells] if chosen.cells else usual
         for cell in cells:
             if cell in table.possible:
-                found += [Scene(name, cell, era) for era in chosen.eras or table.eras]
-    return found
+                selected += [Scene(name, cell, era) for era in chosen.eras or table.eras]
+    return selected
 
 
 def head(chosen: argparse.Namespace, planned: Plan, took: float) -> list[str]:
-    """Where the figures come from."""
+    """Returns the head of the report: the machine, the versions and the repetitions."""
     versions = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     how = f"{planned.repeat} repetitions of {planned.seconds:g} s, taking turns; medians; × is the ratio to `direct`"
     return [f"# {chosen.name}", "", f"{time.strftime('%Y-%m-%d')}, {versions}. {how}. The run took {took:.0f} s."]
@@ -111,22 +111,22 @@ def main() -> int:
     """Exit code 1 when the hub could not do something, 2 for options that make no sense, 130 when ended early."""
     chosen = options()
     planned, sheet, began = plan(chosen), Sheet(), time.perf_counter()
-    wanted = scenes(chosen)
-    if not wanted:
+    selected = scenes(chosen)
+    if not selected:
         print("scripts/bench: none of these measures has one of these cells", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
-    ended = 0
+    exit_code = 0
     try:
-        for count, scene in enumerate(wanted, 1):
+        for count, scene in enumerate(selected, 1):
             passed = time.perf_counter() - began
             print(
-                f"{passed:4.0f} s  {count}/{len(wanted)}  {scene.measure}, {scene.cell}, {scene.era}", file=sys.stderr
+                f"{passed:4.0f} s  {count}/{len(selected)}  {scene.measure}, {scene.cell}, {scene.era}", file=sys.stderr
             )
             MEASURES[scene.measure].run(Cast(planned, sheet, scene))
     except KeyboardInterrupt:
         print("scripts/bench: ended early; what was measured until now is written", file=sys.stderr)
-        ended = 130
+        exit_code = 130
     text = report(sheet, head(chosen, planned, time.perf_counter() - began), targets(sheet))
     print(text)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def main() -> int:
     ):
         chosen.out.joinpath(f"{chosen.name}.{ending}").write_text(content)
     failed = any(row == rows.HUB for _, row in sheet.missing)
-    return ended or int(failed)
+    return exit_code or int(failed)
 
 
 if __name__ == "__main__":

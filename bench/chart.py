@@ -11,7 +11,7 @@ from bench.sheet import Sheet
 
 WIDTH, LEFT, RIGHT, BAR, GAP, HEAD = 860, 230, 90, 14, 3, 34
 COLOURS = {DIRECT: "#9aa0a6", "hub": "#1a73e8", "sdk": "#e8710a", "fastmcp": "#a142f4"}
-OTHERS = ("#12a4af", "#d93025", "#188038", "#795548")
+PEER_COLOURS = ("#12a4af", "#d93025", "#188038", "#795548")
 CHARTS = (
     ("calls", "p50", "p50 of one call, ms"),
     ("calls", "rate 32", "calls/s with 32 in flight"),
@@ -27,7 +27,7 @@ def chart(sheet: Sheet, title: str) -> str:
     """One drawing with a group of bars for each scene that has the figure."""
     parts: list[str] = []
     top = 30.0
-    for measure, figure, what in CHARTS:
+    for measure, figure, heading in CHARTS:
         groups = [
             (f"{scene.cell}, {scene.era}", bars)
             for scene, rows in sheet.figures.items()
@@ -35,7 +35,7 @@ def chart(sheet: Sheet, title: str) -> str:
             and (bars := [(row, value) for row in rows if (value := sheet.median(scene, row, figure)) is not None])
         ]
         if groups:
-            drawn, top = _bars(what, groups, top)
+            drawn, top = _bars(heading, groups, top)
             parts += drawn
     style = "text{font:12px sans-serif;fill:#202124}.h{font-weight:bold}.v{font-size:11px;fill:#5f6368}"
     size = f'width="{WIDTH}" height="{top:.0f}"'
@@ -50,12 +50,12 @@ def chart(sheet: Sheet, title: str) -> str:
     return "\n".join(lines)
 
 
-def _bars(what: str, groups: Sequence[tuple[str, list[tuple[str, float]]]], top: float) -> tuple[list[str], float]:
+def _bars(heading: str, groups: Sequence[tuple[str, list[tuple[str, float]]]], top: float) -> tuple[list[str], float]:
     values = [value for _, bars in groups for _, value in bars if value > 0]
     low = math.floor(math.log10(min(values, default=1.0))) if values else 0
     high = max(low + 1, math.ceil(math.log10(max(values, default=10.0))))
     room = WIDTH - LEFT - RIGHT
-    parts = [f'<text class="h" x="10" y="{top + 20:.0f}">{escape(what)} (each mark ten times the one before)</text>']
+    parts = [f'<text class="h" x="10" y="{top + 20:.0f}">{escape(heading)} (each mark ten times the one before)</text>']
     begin = top = top + HEAD
     for label, bars in groups:
         parts.append(f'<text x="10" y="{top + 11:.0f}">{escape(label)}</text>')
@@ -75,4 +75,4 @@ def _bars(what: str, groups: Sequence[tuple[str, list[tuple[str, float]]]], top:
 
 
 def _colour(row: str) -> str:
-    return COLOURS.get(row) or OTHERS[sum(row.encode()) % len(OTHERS)]
+    return COLOURS.get(row) or PEER_COLOURS[sum(row.encode()) % len(PEER_COLOURS)]

@@ -33,26 +33,26 @@ WARM = 100
 
 
 class Run:
-    """One hub, and whether everything it was asked came back."""
+    """One hub, and whether every call was answered."""
 
     def __init__(self, port: int, hub: psutil.Process, directory: Path, options: argparse.Namespace) -> None:
         self.port = port
         self.record = directory / "record"
-        """What the server that is to be full has got."""
+        """The file in which the server that is to be full records its requests."""
         self.hang = directory / "hang"
-        """While it is there, the slow server answers nothing."""
+        """While this file exists, the slow server answers nothing."""
         self.hub = hub
         self.options = options
         self.sound = True
 
-    def row(self, what: str, figure: str, note: str = "") -> None:
-        print(f"| {what} | {figure} | {note} |", flush=True)
+    def row(self, label: str, figure: str, note: str = "") -> None:
+        print(f"| {label} | {figure} | {note} |", flush=True)
 
     def count(self, tally: Tally, expected: int, *coded: str) -> str:
         """The outcomes in words; anything but the expected ones makes the run unsound."""
         self.sound &= tally.outcomes.total() == expected and set(tally.outcomes) <= {"own", *coded}
-        found = {"lost": 0, "foreign": 0, **tally.outcomes}
-        return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(found.items()))
+        outcomes = {"lost": 0, "foreign": 0, **tally.outcomes}
+        return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
 
     def rss(self) -> int:
         return int(self.hub.memory_info().rss)
@@ -74,7 +74,7 @@ class Run:
         await closed(everybody)
 
     async def idle(self) -> None:
-        """What one session costs that does nothing: with its connection, without it, with its standing stream."""
+        """Measures the memory of an idle session: with its connection, without it, with its standing stream."""
         count = self.options.clients
         before = self.rss()
         everybody = await opened(self.port, "handshake", count)
@@ -92,23 +92,23 @@ class Run:
         self.row("the same with its standing stream open", f"{standing:.1f} KiB", "")
         self.row("after the connections have closed", f"{alone:.1f} KiB", "sessions stay for 30 min; memory is reused")
 
-    async def beside(self, what: str, scene: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+    async def beside(self, label: str, scene: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """p99 of normal clients, alone and beside a scene, in rounds that take turns."""
         alone, disturbed = Tally(), Tally()
         ratios = []
         for turn in range(self.options.rounds):
-            found: dict[bool, Tally] = {}
+            tallies: dict[bool, Tally] = {}
             for quiet in (True, False) if turn % 2 else (False, True):  # neither is always the first
                 async with contextlib.nullcontext() if quiet else scene():
-                    found[quiet] = await self.timed()
-            alone.seconds += found[True].seconds
-            disturbed.seconds += found[False].seconds
-            ratios.append(found[False].quantile(0.99) / found[True].quantile(0.99))
+                    tallies[quiet] = await self.timed()
+            alone.seconds += tallies[True].seconds
+            disturbed.seconds += tallies[False].seconds
+            ratios.append(tallies[False].quantile(0.99) / tallies[True].quantile(0.99))
         ratio = disturbed.quantile(0.99) / alone.quantile(0.99)
         times = f"{alone.quantile(0.99) * 1000:.1f} ms alone, {disturbed.quantile(0.99) * 1000:.1f} ms beside"
         rounds = f"{len(ratios)} rounds: {min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
         middle = disturbed.quantile(0.5) / alone.quantile(0.5)
-        self.row(f"p99 of {NORMAL} clients beside {what}", f"{ratio:.2f} x", f"p50 {middle:.2f} x; {times}; {rounds}")
+        self.row(f"p99 of {NORMAL} clients beside {label}", f"{ratio:.2f} x", f"p50 {middle:.2f} x; {times}; {rounds}")
 
     async def timed(self) -> Tally:
         clients = await opened(self.port, "handshake", NORMAL)
@@ -119,21 +119,21 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def nothing(self) -> AsyncIterator[None]:
-        """What the machine itself does to a ratio."""
+        """Changes nothing: shows the noise of the machine in a ratio."""
         yield
 
     @contextlib.asynccontextmanager
     async def slow_server(self) -> AsyncIterator[None]:
-        """Others wait for another server, which does not answer."""
-        others = await opened(self.port, "modern", WAITING)
+        """Runs beside clients that wait for a server which does not answer."""
+        clients = await opened(self.port, "modern", WAITING)
         self.hang.touch()
-        waiting = asyncio.create_task(calling(others, 1, "slow__echo"))
+        waiting = asyncio.create_task(calling(clients, 1, "slow__echo"))
         try:
             yield
         finally:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            for client in others:
+            for client in clients:
                 client.writer.transport.abort()
             self.hang.unlink()
 

@@ -1,4 +1,4 @@
-"""What is told of a call, in CPU time: the outermost rules around a call that does nothing, and prometheus_client."""
+"""CPU time of observing a call: the outermost rules around a call that does nothing, and prometheus_client."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ async def _per_call(policies: Sequence[Policy], runs: int = RUNS) -> float:
     return best
 
 
-async def _share_of_secrets(bare: float, known: Redactor) -> float:
+async def _share_of_secrets(bare: float, redactor: Redactor) -> float:
     """Percent that a record takes longer where secrets are known than where none is, in interleaved runs."""
     none, some = float("inf"), float("inf")
     for _ in range(2 * RUNS):
         none = min(none, await _per_call([Trace(_drop, Redactor())], 1))
-        some = min(some, await _per_call([Trace(_drop, known)], 1))
+        some = min(some, await _per_call([Trace(_drop, redactor)], 1))
     return ((some - bare) / (none - bare) - 1) * 100
 
 
@@ -59,11 +59,11 @@ def _prometheus() -> float:
     calls = Counter("calls", "-", ["server", "method", "tool", "code"], registry=registry)
     durations = Histogram("seconds", "-", ["server", "method"], registry=registry)
 
-    def told() -> None:
+    def record() -> None:
         calls.labels("up", "tools/call", "echo", "ok").inc()
         durations.labels("up", "tools/call").observe(0.01)
 
-    return _each(told)
+    return _each(record)
 
 
 def _each(work: Callable[[], object]) -> float:

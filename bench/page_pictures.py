@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = ROOT / ".peers"
 PATIENCE: Final = 60.0
-"""Seconds that anything may take."""
+"""Seconds that one step may take."""
 SIZE: Final = (1280, 760)
 
 
@@ -48,9 +48,9 @@ SCENES: Final = (
 SCHEMES: Final[tuple[tuple[Literal["light", "dark"], str], ...]] = (("light", ""), ("dark", "-dark"))
 """The colours that each picture is taken in, and what they add to its name."""
 COLOURS: Final = 256
-"""Of one picture: with so few it has a third of the bytes, and every colour is its own to 2 %."""
+"""Colours of one picture: with so few it has a third of the bytes, and every colour is within 2 % of the original."""
 READY: Final = "4 of 5"
-"""What the head of the page counts once all servers but the missing one are there."""
+"""The count in the head of the page once all servers but the missing one are connected."""
 CONFIG: Final = """\
 servers:
   time:
@@ -119,8 +119,8 @@ class HubClient:
         self._last += 1
         body = json.dumps({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params}).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        asked = urllib.request.Request(self._url, body, {**headers, **self._session})
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+        request = urllib.request.Request(self._url, body, {**headers, **self._session})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             answer.read()
             return str(answer.headers.get("Mcp-Session-Id", ""))
 
@@ -146,11 +146,11 @@ def hub_at_work(home: Path) -> Iterator[tuple[str, Path, dict[str, str]]]:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=home, env=environ)
     try:
         until = time.monotonic() + PATIENCE
-        while (found := re.search(r"(http://\S+?)/mcp", log.read_text())) is None or "Serving" not in log.read_text():
+        while (match := re.search(r"(http://\S+?)/mcp", log.read_text())) is None or "Serving" not in log.read_text():
             if time.monotonic() > until or process.poll() is not None:
                 raise TimeoutError(f"the hub did not start: {log.read_text()[-500:]}")
             time.sleep(0.1)
-        yield found[1], config, environ
+        yield match[1], config, environ
     finally:
         process.terminate()
         process.wait(PATIENCE)
@@ -187,8 +187,8 @@ def take(scenes: Sequence[PageScene], pictures: Path) -> None:
 
 def _link(config: Path, environ: Mapping[str, str]) -> str:
     argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(config)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True, env=environ)
-    return done.stdout.split()[0]
+    completed = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True, env=environ)
+    return completed.stdout.split()[0]
 
 
 @contextmanager
@@ -225,13 +225,13 @@ def _save(picture: bytes, path: Path) -> None:
 
 @contextmanager
 def _program(client: HubClient) -> Iterator[None]:
-    """Has a program run that waits for the person."""
-    asked = Thread(target=client.call, args=("hub_run", {"code": PROGRAM}))
-    asked.start()
+    """Runs a program that waits for the person's consent."""
+    thread = Thread(target=client.call, args=("hub_run", {"code": PROGRAM}))
+    thread.start()
     try:
         yield
     finally:
-        asked.join(PATIENCE)
+        thread.join(PATIENCE)
 
 
 def _show(page: Any, scene: PageScene) -> None:

@@ -1,7 +1,8 @@
-"""The way of one warm request through the hub: every function of `mcp_hub/` it passes until its answer is written.
+"""Traces one warm request through the hub: lists every function of `mcp_hub/` that runs until its answer is written.
 
 A step is one call event of `sys.setprofile` in a file of the package, on the loop's thread, from the first byte read to
-the last byte written; a coroutine that resumes is one too. Default rules, records on, one server over stdio.
+the last byte written; a coroutine that resumes is one too. The hub has default rules and one server over stdio, and
+records its calls.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import mcp_hub
 PACKAGE: Final = str(Path(mcp_hub.__file__).parent) + os.sep
 FAKE: Final = Path(__file__).parents[1] / "tests" / "fakes" / "upstream.py"
 MARK: Final = "the-way-of-this-request"
-"""The id of the request that is followed."""
+"""The id of the request that is traced."""
 TRIES: Final = 5
 WARM: Final = 5
 TRACE: Final = "MCP_HUB_PATH_TRACE"
@@ -37,7 +38,7 @@ VERSION: Final = "2025-11-25"
 
 @dataclass(frozen=True)
 class Step:
-    """One function passed; `file` is relative to the package."""
+    """One function call on the path of a request; `file` is relative to the package."""
 
     file: str
     function: str
@@ -46,12 +47,12 @@ class Step:
 # --- in the hub's process ----------------------------------------------------------------------------------------
 
 
-def follow(file: str) -> None:
-    """Profile this thread, and write the steps of the marked request to `file` when its answer has been written."""
+def trace(file: str) -> None:
+    """Profiles this thread, and writes the steps of the marked request to `file` once its answer is written."""
     steps: list[list[str]] | None = None
     mark = MARK.encode()
 
-    def told(frame: FrameType, event: str, arg: Any) -> None:
+    def profile(frame: FrameType, event: str, arg: Any) -> None:
         nonlocal steps
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(PACKAGE):
@@ -62,14 +63,14 @@ def follow(file: str) -> None:
         elif steps is not None and event == "c_call" and arg.__name__ in ("write", "send", "sendmsg", "writelines"):
             data = frame.f_locals.get("data", b"")
             if isinstance(data, bytes | bytearray | memoryview) and mark in bytes(data) and b'"result"' in bytes(data):
-                done, steps = steps, None
-                Path(file).write_text(json.dumps(done))
+                complete, steps = steps, None
+                Path(file).write_text(json.dumps(complete))
 
-    sys.setprofile(told)
+    sys.setprofile(profile)
 
 
 def child(argv: Sequence[str]) -> int:
-    """Run `mcp-hub` on asyncio's own loop, which writes where a profiler can see it."""
+    """Runs `mcp-hub` on asyncio's own loop, whose writes a profiler can see."""
     import asyncio
 
     import uvloop
@@ -77,7 +78,7 @@ def child(argv: Sequence[str]) -> int:
     from mcp_hub.cli import main
 
     uvloop.run = asyncio.run
-    follow(os.environ[TRACE])
+    trace(os.environ[TRACE])
     return main(argv)
 
 
@@ -85,12 +86,12 @@ def child(argv: Sequence[str]) -> int:
 
 
 @contextmanager
-def hub(directory: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A hub with the fake server behind it and a log of its calls."""
+def hub(directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a hub with the fake server behind it and a log of its calls."""
     config = directory / "servers.json"
     entry = {"command": sys.executable, "args": [str(FAKE)]}
     config.write_text(json.dumps({"mcpServers": {"up": entry}, "call_log": str(directory / "calls.jsonl")}))
-    command = [sys.executable, "-m", "bench.path", "--child", "serve", "--config", str(config), *words]
+    command = [sys.executable, "-m", "bench.path", "--child", "serve", "--config", str(config), *options]
     environment = {**os.environ, TRACE: str(directory / "steps.json")}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment) as process:
@@ -101,17 +102,17 @@ def hub(directory: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def steps_in(directory: Path) -> list[Step]:
-    """The steps that the hub has written."""
-    return [Step(*one) for one in json.loads((directory / "steps.json").read_text())]
+    """Reads the steps that the hub has written."""
+    return [Step(*fields) for fields in json.loads((directory / "steps.json").read_text())]
 
 
-def fewest(ask: Callable[[], None], directory: Path) -> list[Step]:
-    """The steps of the request that passed the fewest: beside other work of the machine, one passes some more."""
-    ways = []
+def shortest_trace(ask: Callable[[], None], directory: Path) -> list[Step]:
+    """Returns the steps of the request that had the fewest: other work on the machine adds some."""
+    traces = []
     for _ in range(TRIES):
         ask()
-        ways.append(steps_in(directory))
-    return min(ways, key=len)
+        traces.append(steps_in(directory))
+    return min(traces, key=len)
 
 
 def message(method: str, id: str, **params: Any) -> dict[str, Any]:
@@ -133,28 +134,28 @@ def listing(id: str) -> dict[str, Any]:
 
 
 def over_stdio(request: Callable[[str], dict[str, Any]]) -> list[Step]:
-    """The way of a request of a client over stdio."""
+    """Traces a request of a client over stdio."""
     with tempfile.TemporaryDirectory() as name, hub(Path(name)) as process:
         assert process.stdin is not None
         assert process.stdout is not None
 
-        def asked(what: dict[str, Any]) -> None:
+        def exchange(payload: dict[str, Any]) -> None:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(what).encode() + b"\n")
+            process.stdin.write(json.dumps(payload).encode() + b"\n")
             process.stdin.flush()
-            while json.loads(process.stdout.readline()).get("id") != what["id"]:
+            while json.loads(process.stdout.readline()).get("id") != payload["id"]:
                 pass
 
-        asked(HELLO)
+        exchange(HELLO)
         process.stdin.write(json.dumps(READY).encode() + b"\n")
         for number in range(WARM):
-            asked(request(str(number)))
-        return fewest(lambda: asked(request(MARK)), Path(name))
+            exchange(request(str(number)))
+        return shortest_trace(lambda: exchange(request(MARK)), Path(name))
 
 
 def over_http(request: Callable[[str], dict[str, Any]]) -> list[Step]:
-    """The way of a request of a client over streamable HTTP, with a session and a connection it has used before."""
+    """Traces a request of a client over streamable HTTP, in a session and on a connection that it has used before."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -169,21 +170,21 @@ def over_http(request: Callable[[str], dict[str, Any]]) -> list[Step]:
                 until.wait(0.1)
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
-        def asked(what: dict[str, Any]) -> None:
-            connection.request("POST", "/mcp", json.dumps(what), headers)
+        def exchange(payload: dict[str, Any]) -> None:
+            connection.request("POST", "/mcp", json.dumps(payload), headers)
             answer = connection.getresponse()
             answer.read()
             headers.setdefault("Mcp-Session-Id", answer.getheader("Mcp-Session-Id") or "")
             headers["MCP-Protocol-Version"] = VERSION
 
-        asked(HELLO)
-        asked(READY)
+        exchange(HELLO)
+        exchange(READY)
         for number in range(WARM):
-            asked(request(str(number)))
-        return fewest(lambda: asked(request(MARK)), Path(name))
+            exchange(request(str(number)))
+        return shortest_trace(lambda: exchange(request(MARK)), Path(name))
 
 
-WAYS: Final = {
+SCENARIOS: Final = {
     "tools/call over stdio": (over_stdio, call),
     "tools/call over HTTP": (over_http, call),
     "tools/list over HTTP": (over_http, listing),
@@ -194,8 +195,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/path", description=__doc__)
     parser.add_argument("--steps", action="store_true", help="print every step, not only how many there are")
     options = parser.parse_args()
-    for name, (way, request) in WAYS.items():
-        steps = way(request)
+    for name, (trace_request, request) in SCENARIOS.items():
+        steps = trace_request(request)
         print(f"{name}: {len(steps)} frames in {len({step.file for step in steps})} files")
         if options.steps:
             for step in steps:

@@ -13,7 +13,7 @@ from bench.terminal import ROOT, Scene, draw, text_of
 PICTURES: Final = ROOT / "docs" / "pictures"
 CLIENT_PAGES: Final = sorted((ROOT / "docs" / "clients").glob("*.md"))
 BLOCK: Final = re.compile(r"^```\w+ (before|after|http)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-"""A file of a client on its page: which one, its place below the home, its text."""
+"""A file of a client on its page: its kind, its path below the home, its text."""
 
 SERVERS: Final = """\
 servers:
@@ -101,29 +101,32 @@ OF_CLIENTS: Final = {
 def scenes_of_clients() -> Iterator[Scene]:
     """Yields a scene for each page of a client: the hub is put into the file that the page shows."""
     for page in CLIENT_PAGES:
-        place, text = next((place, text) for kind, place, text in BLOCK.findall(page.read_text()) if kind == "before")
+        path, text = next((path, text) for kind, path, text in BLOCK.findall(page.read_text()) if kind == "before")
         own, files = OF_CLIENTS.get(page.stem, ("", {}))
         yield Scene(
             f"clients/{page.stem}",
             tuple(filter(None, (f"mcp-hub install {page.stem}", own))),
-            {place: text, ".config/mcp-hub/servers.yaml": ONE_SERVER, **files},
+            {path: text, ".config/mcp-hub/servers.yaml": ONE_SERVER, **files},
         )
 
 
 def main(names: Sequence[str]) -> int:
-    """Draws the pictures of these names, without one all of them."""
-    known = {scene.name: scene for scene in (*SCENES, *scenes_of_clients())}
-    of_page = {scene.name: scene for scene in page_pictures.SCENES}
-    if unknown := [name for name in names if name not in known | of_page]:
-        print(f"no such picture: {', '.join(unknown)}; there are {', '.join([*known, *of_page])}", file=sys.stderr)
+    """Draws the pictures of these names; without names, all of them."""
+    terminal_scenes = {scene.name: scene for scene in (*SCENES, *scenes_of_clients())}
+    page_scenes = {scene.name: scene for scene in page_pictures.SCENES}
+    if unknown := [name for name in names if name not in terminal_scenes | page_scenes]:
+        print(
+            f"no such picture: {', '.join(unknown)}; there are {', '.join([*terminal_scenes, *page_scenes])}",
+            file=sys.stderr,
+        )
         return 2
-    wanted = names or [*known, *of_page]
-    for name in (name for name in wanted if name in known):
+    selected = names or [*terminal_scenes, *page_scenes]
+    for name in (name for name in selected if name in terminal_scenes):
         path = PICTURES / f"{name}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(draw(text_of(known[name])))
+        path.write_text(draw(text_of(terminal_scenes[name])))
         print(path.relative_to(ROOT))
-    if pages := [of_page[name] for name in wanted if name in of_page]:
+    if pages := [page_scenes[name] for name in selected if name in page_scenes]:
         page_pictures.take(pages, PICTURES)
     return 0
 

@@ -1,4 +1,4 @@
-"""How much is measured, and the rows of one scene at work, taking turns."""
+"""The plan of a run: its rows and repetitions, and the running rows of one scene, which take turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.sheet import Scene, Sheet
 from bench.stage import Running, Stage, tool
 
 FAILURES = (Lost, BadAnswer, OSError, ValueError)
-"""What a row that cannot do something raises; ValueError where its bytes are not what they should be."""
+"""The exceptions of a row that cannot do something; ValueError if its bytes are not as expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Actor:
         self.names = running.complete(conversation)
         self.pids = running.pids()
         self.out = False
-        """It has failed, so it has no more turns."""
+        """Whether it has failed; it has no more turns then."""
 
     def tool(self, original: str) -> str:
-        """Its name for a tool, that of the first server which has it. Raises Lost."""
+        """Returns its name for a tool, that of the first server which has it. Raises Lost."""
         return tool(self.names, original)
 
     def last_tool(self, original: str) -> str:
@@ -65,7 +65,7 @@ class Cast:
 
     @contextlib.contextmanager
     def at_work(self, upstreams: int = 1, tools: int = 5) -> Iterator[Cast]:
-        """With all rows started at the same time."""
+        """Starts all rows at the same time, and ends them."""
         with Stage(self.scene.cell, self.era, upstreams, tools).opened() as stage, contextlib.ExitStack() as stack:
             started = []
             for row in self.plan.rows:
@@ -81,7 +81,7 @@ class Cast:
 
     @contextlib.contextmanager
     def noting(self, row: str) -> Iterator[None]:
-        """What a row cannot do is noted."""
+        """Records a failure of a row in the sheet, and gives the row no more turns."""
         try:
             yield
         except FAILURES as error:

@@ -31,14 +31,14 @@ def tree(root: int) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 children.setdefault(int(_stat(int(entry.name))[1]), []).append(int(entry.name))
-    found, waiting = [], [root]
-    while waiting:
-        pid = waiting.pop()
+    pids, pending = [], [root]
+    while pending:
+        pid = pending.pop()
         with contextlib.suppress(OSError):
             if not _is_upstream(pid):
-                found.append(pid)
-                waiting += children.get(pid, [])
-    return found
+                pids.append(pid)
+                pending += children.get(pid, [])
+    return pids
 
 
 def processor_seconds(pids: list[int]) -> float:

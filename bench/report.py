@@ -32,44 +32,44 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]
 
 
 def scene(sheet: Sheet, scene: Scene, table: Table) -> list[str]:
-    """One table, and below it what rows could not do."""
+    """Returns one table, and below it why figures of rows are missing."""
     rows = sheet.figures[scene]
-    shown = [column for column in table.columns if any(column[1] in figures for figures in rows.values())]
+    columns = [column for column in table.columns if any(column[1] in figures for figures in rows.values())]
     ratios = [ratio for ratio in table.ratios if any(ratio[1] in figures for figures in rows.values())]
     lines = []
     for row in rows:
-        figures = [number(sheet.median(scene, row, figure), digits) for _, figure, digits in shown]
+        figures = [number(sheet.median(scene, row, figure), digits) for _, figure, digits in columns]
         compared = [times(sheet.ratio(scene, row, figure, DIRECT)) for _, figure in ratios]
         lines.append([row, *figures, *compared])
     text = [f"### {table.title}, {scene.cell}, {scene.era} era", ""]
-    text += _table(["", *(heading for heading, *_ in shown), *(heading for heading, _ in ratios)], lines)
+    text += _table(["", *(heading for heading, *_ in columns), *(heading for heading, _ in ratios)], lines)
     missing = [f"- {row}: {sheet.missing[scene, row]}" for row in rows if (scene, row) in sheet.missing]
     return [*text, *missing, ""] if missing else text
 
 
-def targets(found: Sequence[Target]) -> list[str]:
-    """What the hub is to reach, and whether it did, in this run."""
+def targets(measured: Sequence[Target]) -> list[str]:
+    """Returns the table of targets, and whether this run reached them."""
     lines = [
         [
-            target.what,
-            target.wanted,
+            target.label,
+            target.bound,
             times(target.reached),
             "–" if target.good is None else "yes" if target.good else "no",
         ]
-        for target in found
+        for target in measured
     ]
     return ["## Targets", "", *_table(["measure", "target", "this run", "reached"], lines)]
 
 
-def report(sheet: Sheet, head: Sequence[str], found: Sequence[Target]) -> str:
-    """Everything."""
+def report(sheet: Sheet, head: Sequence[str], measured: Sequence[Target]) -> str:
+    """Returns the whole report."""
     text = [*head, ""]
     for name, measure in MEASURES.items():
-        scenes = [place for place in sheet.figures if place.measure == name]
+        scenes = [key for key in sheet.figures if key.measure == name]
         if scenes:
             text += [f"## {measure.table.title}", "", measure.table.what, ""]
-            for place in scenes:
-                text += scene(sheet, place, measure.table)
-    if found:
-        text += targets(found)
+            for key in scenes:
+                text += scene(sheet, key, measure.table)
+    if measured:
+        text += targets(measured)
     return "\n".join(text)

@@ -17,7 +17,7 @@ FASTMCP = "fastmcp"
 class Row:
     """A proxy by the command that starts it; the one of `direct` is empty: there is no proxy.
 
-    In the words of a command `{config}`, `{transport}`, `{port}` and `{era}` are replaced.
+    In the arguments of a command `{config}`, `{transport}`, `{port}` and `{era}` are replaced.
     """
 
     name: str
@@ -26,15 +26,15 @@ class Row:
     def argv(self, config: Path, transport: str, port: int, era: str) -> list[str]:
         """The command for a client's transport: `stdio`, `http` or `sse`."""
         if self.name == HUB:
-            where = [] if transport == "stdio" else [f"--{transport}", "--port", str(port)]
+            listen_flags = [] if transport == "stdio" else [f"--{transport}", "--port", str(port)]
             # The other rows list everything, so the hub does.
-            return [*self.command, "serve", "--config", str(config), "--expose", "all", *where]
-        said = {"{config}": str(config), "{transport}": transport, "{port}": str(port), "{era}": era}
+            return [*self.command, "serve", "--config", str(config), "--expose", "all", *listen_flags]
+        substitutions = {"{config}": str(config), "{transport}": transport, "{port}": str(port), "{era}": era}
         argv = []
-        for word in self.command:
-            for mark, value in said.items():
-                word = word.replace(mark, value)
-            argv.append(word)
+        for argument in self.command:
+            for placeholder, value in substitutions.items():
+                argument = argument.replace(placeholder, value)
+            argv.append(argument)
         return argv
 
 
@@ -50,10 +50,10 @@ OWN = (
 )
 
 
-def peer(said: str) -> Row:
+def peer(text: str) -> Row:
     """`NAME=COMMAND` of the command line. Raises ValueError."""
-    name, equals, command = said.partition("=")
-    words = shlex.split(command)
-    if not equals or not name.isidentifier() or not words or name in (row.name for row in OWN):
-        raise ValueError(f"--peer {said}: must be NAME=COMMAND, with a name of letters that no other row has")
-    return Row(name, tuple(words))
+    name, equals, command = text.partition("=")
+    argv = shlex.split(command)
+    if not equals or not name.isidentifier() or not argv or name in (row.name for row in OWN):
+        raise ValueError(f"--peer {text}: must be NAME=COMMAND, with a name of letters that no other row has")
+    return Row(name, tuple(argv))

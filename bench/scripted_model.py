@@ -1,8 +1,8 @@
 """A scripted model that does tasks through a hub, and the tokens of what it reads and writes for them.
 
 Each task is a conversation of its own: the definitions that the client is listed, calls, and answers. A list that has
-changed is read again. What it calls a tool with, itself or in a program, comes from what it was shown: the definition
-that was listed, or the signature or stub in an answer of the search.
+changed is read again. The arguments of a call, its own or one in a program, come from what the model has read: the
+listed definition, or the signature or stub in an answer of the search.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PYTHON_SAMPLES: Final = {"str": "x", "int": 1, "float": 1.5, "bool": True, "dic
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked for, and the tools that do it, as `server/tool`. Any of them will do."""
+    """A request in words, and the tools that fulfil it, as `server/tool`. Any one of them is enough."""
 
     text: str
     tools: frozenset[str]
@@ -66,20 +66,20 @@ class Transcript:
     """The tokens of one conversation: of definitions that were listed, and of calls with their answers."""
 
     listed: int = 0
-    said: int = 0
+    call_tokens: int = 0
     searches: int = 0
 
     @property
     def tokens(self) -> int:
-        return self.listed + self.said
+        return self.listed + self.call_tokens
 
 
 @dataclass
 class ScriptedModel:
-    """Does tasks over one way in which tools are exposed. `servers` are {id: the tools that it lists}."""
+    """Does tasks in one mode of exposing tools. `servers` maps the id of each server to the tools that it lists."""
 
     client: StdioClient
-    way: str
+    mode: str
     servers: Mapping[str, list[Json]]
     transcripts: list[Transcript] = field(default_factory=list)
 
@@ -88,29 +88,29 @@ class ScriptedModel:
         transcript = Transcript()
         self.transcripts.append(transcript)
         listed = await self._list(transcript)
-        if self.way == "groups":
+        if self.mode == "groups":
             await self._call(transcript, SWITCH, {min(task.tools).partition("/")[0]: True})
             listed = await self._list(transcript)
-        if self.way in ("search", "code"):
-            shown = await self._search(transcript, task)
+        if self.mode in ("search", "code"):
+            candidates = await self._search(transcript, task)
         else:
-            shown = {name: _arguments(schema) for name, schema in listed.items()}
-        found = next(((tool, name) for tool in sorted(task.tools) if (name := self._name(tool)) in shown), None)
-        if found is None:
+            candidates = {name: _arguments(schema) for name, schema in listed.items()}
+        match = next(((tool, name) for tool in sorted(task.tools) if (name := self._name(tool)) in candidates), None)
+        if match is None:
             raise ValueError(f"no tool was shown for: {task.text}")
-        tool, name = found
-        arguments = shown[name]
-        if lacking := self._required(tool) - arguments.keys():
-            raise ValueError(f"{name} was shown without {', '.join(sorted(lacking))}")
-        if self.way == "code":
-            given = ", ".join(f"{one}={value!r}" for one, value in arguments.items())
-            plain = all(one.isidentifier() and not iskeyword(one) for one in arguments)
-            given = given if plain else f"**{arguments!r}"
-            await self._call(transcript, "hub_run", {"code": _program(f"{name}({given})", task.calls)})
+        tool, name = match
+        arguments = candidates[name]
+        if missing := self._required(tool) - arguments.keys():
+            raise ValueError(f"{name} was shown without {', '.join(sorted(missing))}")
+        if self.mode == "code":
+            keywords = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+            plain = all(key.isidentifier() and not iskeyword(key) for key in arguments)
+            keywords = keywords if plain else f"**{arguments!r}"
+            await self._call(transcript, "hub_run", {"code": _program(f"{name}({keywords})", task.calls)})
         else:
             for _ in range(task.calls):
                 await self._call(transcript, name, arguments)
-        if self.way == "groups":
+        if self.mode == "groups":
             await self.client.call(SWITCH, {})  # the next conversation begins as this one did
         return transcript
 
@@ -132,13 +132,13 @@ class ScriptedModel:
         It searches with the words of the task; where that does not show a signature, with those of the tool's name, as
         a model does that looks again.
         """
-        wanted = set(map(self._name, task.tools))
-        read = arguments_of_stubs if self.way == "code" else arguments_of_signatures
+        names = set(map(self._name, task.tools))
+        read = arguments_of_stubs if self.mode == "code" else arguments_of_signatures
         for query in (task.text, min(task.tools).partition("/")[2].replace("_", " ")):
             transcript.searches += 1
             answer = await self._call(transcript, "hub_search", {"query": query})
-            if found := read(answer, wanted):
-                return found
+            if matches := read(answer, names):
+                return matches
         return {}
 
     async def _call(self, transcript: Transcript, name: str, arguments: Json) -> str:
@@ -146,13 +146,15 @@ class ScriptedModel:
         text = "\n".join(block.get("text", "") for block in result["content"])
         if result.get("isError"):
             raise ValueError(f"{name}: {text}")
-        transcript.said += estimate_tokens(json.dumps({"name": name, "arguments": arguments})) + estimate_tokens(text)
+        transcript.call_tokens += estimate_tokens(text) + estimate_tokens(
+            json.dumps({"name": name, "arguments": arguments})
+        )
         return text
 
     def _name(self, tool: str) -> str:
         """The name by which a tool is called, given as `server/tool`."""
         exposed = tool.replace("/", "__", 1)
-        return identifier_of(exposed) if self.way == "code" else exposed
+        return identifier_of(exposed) if self.mode == "code" else exposed
 
     def _required(self, tool: str) -> set[str]:
         server, _, name = tool.partition("/")
@@ -169,35 +171,43 @@ def _program(call: str, calls: int) -> str:
     )
 
 
-def arguments_of_signatures(answer: str, wanted: Set[str]) -> dict[str, Json]:
+def arguments_of_signatures(answer: str, names: Set[str]) -> dict[str, Json]:
     """The tools whose signatures are in an answer of the search, with the least arguments that these ask for."""
-    return {name: arguments_of_signature(given) for name, given in _SIGNATURE.findall(answer) if name in wanted}
+    return {
+        name: arguments_of_signature(parameters) for name, parameters in _SIGNATURE.findall(answer) if name in names
+    }
 
 
-def arguments_of_stubs(answer: str, wanted: Set[str]) -> dict[str, Json]:
+def arguments_of_stubs(answer: str, names: Set[str]) -> dict[str, Json]:
     """The same of stubs."""
-    found = {}
-    for shown in _STUB.findall(answer):
-        (function,) = parsed_text(shown).body
-        if not isinstance(function, ast.AsyncFunctionDef) or function.name not in wanted:
+    arguments = {}
+    for stub in _STUB.findall(answer):
+        (function,) = parsed_text(stub).body
+        if not isinstance(function, ast.AsyncFunctionDef) or function.name not in names:
             continue
-        given = function.args
-        required = given.args[: len(given.args) - len(given.defaults)]
-        found[function.name] = {one.arg: _sample_of_annotation(one.annotation) for one in required}
-        if given.kwarg is not None:
-            found[function.name] |= _sample_of_annotation(given.kwarg.annotation)
-    return found
+        parameters = function.args
+        required = parameters.args[: len(parameters.args) - len(parameters.defaults)]
+        arguments[function.name] = {
+            parameter.arg: _sample_of_annotation(parameter.annotation) for parameter in required
+        }
+        if parameters.kwarg is not None:
+            arguments[function.name] |= _sample_of_annotation(parameters.kwarg.annotation)
+    return arguments
 
 
 def _sample_of_annotation(kind: ast.expr | None) -> Any:
     if isinstance(kind, ast.BinOp):  # a union
         return _sample_of_annotation(kind.left)
     if isinstance(kind, ast.Dict):
-        members = [(key, one) for key, one in zip(kind.keys, kind.values, strict=True) if isinstance(key, ast.Constant)]
+        members = [
+            (key, annotation)
+            for key, annotation in zip(kind.keys, kind.values, strict=True)
+            if isinstance(key, ast.Constant)
+        ]
         return {
-            str(key.value): _sample_of_annotation(one)
-            for key, one in members
-            if not ast.unparse(one).startswith("NotRequired[") and key.value is not ...
+            str(key.value): _sample_of_annotation(annotation)
+            for key, annotation in members
+            if not ast.unparse(annotation).startswith("NotRequired[") and key.value is not ...
         }
     if isinstance(kind, ast.Subscript):
         if ast.unparse(kind.value) == "list":
@@ -212,12 +222,12 @@ def arguments_of_signature(parameters: str) -> Json:
 
     Raises ValueError if they cannot be read.
     """
-    found = {}
+    arguments = {}
     for part in _split(parameters, ", "):
         name, _, kind = part.partition(": ")
         if kind and not name.endswith("?"):
-            found[json.loads(name) if name.startswith('"') else name] = _sample_of(kind)
-    return found
+            arguments[json.loads(name) if name.startswith('"') else name] = _sample_of(kind)
+    return arguments
 
 
 def _sample_of(kind: str) -> Any:
@@ -264,8 +274,8 @@ def _sample(schema: Json) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def model(way: str, servers: Mapping[str, list[Json]], *, rows: bool = False) -> AsyncIterator[ScriptedModel]:
-    """A model that is a client of a hub with these servers, each a process; in the way `groups` each is a group.
+async def model(mode: str, servers: Mapping[str, list[Json]], *, rows: bool = False) -> AsyncIterator[ScriptedModel]:
+    """A model that is a client of a hub with these servers, each a process; in the mode `groups` each is a group.
 
     With `rows` each tool answers twenty rows, one of which is open.
     """
@@ -277,21 +287,21 @@ async def model(way: str, servers: Mapping[str, list[Json]], *, rows: bool = Fal
             file = directory / f"{server}.json"
             file.write_text(json.dumps({"tools": tools}))
             entries[server] = fake("--lists", str(file), *answers, validate_arguments="off")
-        root: Json = {"expose": way if way in ("search", "code") else "all", "list_wait": WAIT, "call_log": "off"}
-        if way == "code":
+        root: Json = {"expose": mode if mode in ("search", "code") else "all", "list_wait": WAIT, "call_log": "off"}
+        if mode == "code":
             root["code_mode"] = {"writes": True}
-        if way == "groups":
-            root["groups"] = {one: {"description": f"Tools of {one}.", "servers": [one]} for one in servers}
+        if mode == "groups":
+            root["groups"] = {group: {"description": f"Tools of {group}.", "servers": [group]} for group in servers}
         config = write_config(directory, entries, **root)
         async with spawned([*HUB, "serve", "--config", str(config)]) as client:
             await client.initialize()
             await client.tool_names()
-            yield ScriptedModel(client, way, servers)
+            yield ScriptedModel(client, mode, servers)
 
 
 async def transcripts(
-    way: str, servers: Mapping[str, list[Json]], tasks: Iterable[Task], *, rows: bool = False
+    mode: str, servers: Mapping[str, list[Json]], tasks: Iterable[Task], *, rows: bool = False
 ) -> list[Transcript]:
-    """The transcripts of some tasks in one way of exposing. Raises ValueError for one that could not be done."""
-    async with model(way, servers, rows=rows) as at_work:
-        return [await at_work.do(task) for task in tasks]
+    """Does tasks in one mode of exposing and returns their transcripts. Raises ValueError if a task cannot be done."""
+    async with model(mode, servers, rows=rows) as scripted_model:
+        return [await scripted_model.do(task) for task in tasks]

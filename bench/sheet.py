@@ -29,7 +29,7 @@ class Sheet:
         self.figures.setdefault(scene, {}).setdefault(row, {}).setdefault(figure, []).append(value)
 
     def fail(self, scene: Scene, row: str, reason: object) -> None:
-        """A row cannot do this, or not this time."""
+        """Records why a row has no figures, or no more of them."""
         self.figures.setdefault(scene, {}).setdefault(row, {})
         self.missing[scene, row] = " ".join(f"{reason or type(reason).__name__}".split())[:200]
 
@@ -38,19 +38,19 @@ class Sheet:
         return statistics.median(values) if values else None
 
     def ratio(self, scene: Scene, row: str, figure: str, base: str, base_figure: str | None = None) -> float | None:
-        """A row's median by that of another one in the same run."""
+        """Returns a row's median divided by that of another row of the same run."""
         above, below = self.median(scene, row, figure), self.median(scene, base, base_figure or figure)
         return above / below if above is not None and below else None
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Everything, raw."""
-        found = []
+        """Returns all figures with their repetitions."""
+        entries = []
         for scene, rows in self.figures.items():
-            place = {"measure": scene.measure, "cell": scene.cell.name, "era": scene.era}
+            labels = {"measure": scene.measure, "cell": scene.cell.name, "era": scene.era}
             for row, figures in rows.items():
                 for figure, values in figures.items():
                     middle = statistics.median(values)
-                    found.append({**place, "row": row, "figure": figure, "median": middle, "values": values})
+                    entries.append({**labels, "row": row, "figure": figure, "median": middle, "values": values})
                 if (scene, row) in self.missing:
-                    found.append({**place, "row": row, "missing": self.missing[scene, row]})
-        return found
+                    entries.append({**labels, "row": row, "missing": self.missing[scene, row]})
+        return entries

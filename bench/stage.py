@@ -25,7 +25,7 @@ from bench.rows import DIRECT, Row
 
 ROOT = Path(__file__).parent.parent
 LISTEN_WITHIN = 60.0
-"""Seconds a proxy has to take connections."""
+"""Seconds within which a proxy must accept connections."""
 PIPE = subprocess.PIPE
 
 
@@ -51,11 +51,11 @@ class Stage:
         self.tools = tools
         self.directory: Path
         self.server_port = self.direct_port = 0
-        """Of the servers over HTTP, where there are any."""
+        """The ports of the HTTP servers, 0 without any."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Stage]:
-        """With the servers over HTTP that the cell needs, and a configuration."""
+        """Starts the HTTP servers that the cell needs, and writes the configuration."""
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
             self.directory = Path(directory)
             if "http" in (self.cell.upstream, self.cell.client) or self.cell.client == "sse":
@@ -81,14 +81,14 @@ class Stage:
         command, *arguments = _upstream("stdio", self.era, self.tools)
         return {f"s{n}": {"command": command, "args": arguments} for n in range(self.upstreams)}
 
-    def kept(self, row: Row) -> Path:
-        """Where a row keeps what it keeps from one start to the next."""
+    def data_directory(self, row: Row) -> Path:
+        """Returns the directory in which a row keeps files from one start to the next."""
         return self.directory / row.name
 
     def environ(self, row: Row) -> dict[str, str]:
         """The environment of a row, and of commands that are to find it."""
-        kept = self.kept(row)
-        own = {f"XDG_{name}_HOME": str(kept / name.lower()) for name in ("CACHE", "STATE", "CONFIG", "DATA")}
+        directory = self.data_directory(row)
+        own = {f"XDG_{name}_HOME": str(directory / name.lower()) for name in ("CACHE", "STATE", "CONFIG", "DATA")}
         return {**os.environ, **own, "NO_COLOR": "1"}
 
     def start(self, row: Row) -> Running:
@@ -97,7 +97,7 @@ class Stage:
 
 
 class Running:
-    """One row at work. It is to be closed."""
+    """One running row. Its maker closes it."""
 
     def __init__(self, stage: Stage, row: Row) -> None:
         self.stage = stage
@@ -138,7 +138,7 @@ class Running:
         return SseConversation(self.port, era) if client == "sse" else HttpConversation(self.port, era)
 
     def until_listening(self) -> None:
-        """Wait until it takes connections. Raises Lost."""
+        """Waits until it accepts connections. Raises Lost."""
         if self.stage.cell.client == "stdio" or self.process is None:
             return
         end = time.perf_counter() + LISTEN_WITHIN
@@ -153,19 +153,19 @@ class Running:
 
     def _last_words(self) -> str:
         lines = (self.stage.directory / f"{self.row.name}.log").read_text(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return f"; it said: {said[-1][:200]}" if said else ""
+        messages = [line.strip() for line in lines if line.strip()]
+        return f"; it said: {messages[-1][:200]}" if messages else ""
 
     def complete(self, conversation: Conversation, patience: float = 60.0) -> list[str]:
-        """The names of all tools, asked for until all servers have given theirs. Raises Lost."""
-        wanted = self.stage.tools * self.stage.upstreams
+        """Lists tools until those of all servers are there, and returns their names. Raises Lost."""
+        expected = self.stage.tools * self.stage.upstreams
         end = time.perf_counter() + patience
         while True:
             names = conversation.tools()
-            if len(names) >= wanted:
+            if len(names) >= expected:
                 return names
             if time.perf_counter() > end:
-                raise Lost(f"{len(names)} of {wanted} tools after {patience:g} s{self._last_words()}")
+                raise Lost(f"{len(names)} of {expected} tools after {patience:g} s{self._last_words()}")
             time.sleep(0.01)
 
     def part(self, conversation: Conversation) -> None:

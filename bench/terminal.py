@@ -94,9 +94,9 @@ class Scene:
 def text_of(scene: Scene) -> str:
     """Plays a scene, and returns what stands in the terminal then, with its colours."""
     with home_of(scene) as home:
-        said = "".join(f"$ \x1b[1m{command}\x1b[0m\n{run(command, home, scene)}\n" for command in scene.typed)
-    said = said.replace(str(home), SHOWN_HOME).replace(str(ROOT), f"{SHOWN_HOME}/mcp-hub")
-    return PORT.sub(SHOWN_PORT, ONE_TIME_SECRET.sub("…", said)).rstrip()
+        output = "".join(f"$ \x1b[1m{command}\x1b[0m\n{run(command, home, scene)}\n" for command in scene.typed)
+    output = output.replace(str(home), SHOWN_HOME).replace(str(ROOT), f"{SHOWN_HOME}/mcp-hub")
+    return PORT.sub(SHOWN_PORT, ONE_TIME_SECRET.sub("…", output)).rstrip()
 
 
 @contextmanager
@@ -125,8 +125,8 @@ def home_of(scene: Scene) -> Iterator[Path]:
 
 def run(command: str, home: Path, scene: Scene) -> str:
     """Runs a command in a terminal of its own, and returns what it left there. Raises TimeoutError after `PATIENCE`."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, scene.columns, 0, 0))
+    parent_fd, child_fd = pty.openpty()
+    ioctl(child_fd, TIOCSWINSZ, pack("HHHH", ROWS, scene.columns, 0, 0))
     environment = {
         "HOME": str(home),
         "TMPDIR": f"{home}/.local/tmp",  # as the home is in /tmp itself, in which Codex has no home
@@ -137,51 +137,51 @@ def run(command: str, home: Path, scene: Scene) -> str:
     }
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
-        stdin=theirs, stdout=theirs, stderr=theirs, cwd=home, env=environment, start_new_session=True,
+        stdin=child_fd, stdout=child_fd, stderr=child_fd, cwd=home, env=environment, start_new_session=True,
         preexec_fn=lambda: ioctl(0, TIOCSCTTY, 0),
     )  # fmt: skip
-    os.close(theirs)
+    os.close(child_fd)
     try:
-        said = _conversation(command, ours, scene)
+        output = _conversation(command, parent_fd, scene)
         process.wait(PATIENCE)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE)
-        os.close(ours)
-    return "\n".join(screen(said.decode()))
+        os.close(parent_fd)
+    return "\n".join(screen(output.decode()))
 
 
 def _conversation(command: str, terminal: int, scene: Scene) -> bytes:
     """Reads what is written to a terminal until its other end is closed, and types what the scene says."""
-    said, until, stop = b"", time.monotonic() + PATIENCE, (scene.until or "").encode()
-    while len(said) < MAX_OUTPUT:
+    output, until, stop = b"", time.monotonic() + PATIENCE, (scene.until or "").encode()
+    while len(output) < MAX_OUTPUT:
         if not select.select([terminal], [], [], max(until - time.monotonic(), 0))[0]:
-            raise TimeoutError(f"{command!r} did not end within {PATIENCE:.0f} s: {said[-500:].decode()}")
+            raise TimeoutError(f"{command!r} did not end within {PATIENCE:.0f} s: {output[-500:].decode()}")
         try:
             chunk = os.read(terminal, 65536)
         except OSError:  # the other end is closed
             break
         if not chunk:
             break
-        said += chunk
-        if said.endswith(QUESTION):
+        output += chunk
+        if output.endswith(QUESTION):
             os.write(terminal, b"y\n")
-        if stop and stop in said:
+        if stop and stop in output:
             os.write(terminal, b"\x03")
             stop = b""
-    return said
+    return output
 
 
 def screen(written: str) -> list[str]:
     """Returns the lines that stay on a terminal, with their colours; of a line written anew, its last text."""
     lines, row = [""], 0
-    for found in CONTROL.finditer(written):
-        up, text = found["up"], found["text"]
-        if found[0] == "\n":
+    for match in CONTROL.finditer(written):
+        up, text = match["up"], match["text"]
+        if match[0] == "\n":
             row += 1
             lines += [""] * (row + 1 - len(lines))
-        elif found[0] == ERASE_LINE:
+        elif match[0] == ERASE_LINE:
             lines[row] = ""
         elif up is not None:
             row = max(row - int(up or 1), 0)
@@ -190,7 +190,7 @@ def screen(written: str) -> list[str]:
     return lines
 
 
-def draw(said: str) -> str:
+def draw(output: str) -> str:
     """Returns the SVG of a text, light or dark as the reader has it. It loads nothing: the font is the reader's own."""
     from rich.console import Console
     from rich.terminal_theme import TerminalTheme
@@ -198,14 +198,14 @@ def draw(said: str) -> str:
 
     def part(name: str, colours: tuple[str, str, str, tuple[str, ...]]) -> str:
         behind, front, _, ansi = (
-            _rgb(one) if isinstance(one, str) else [_rgb(each) for each in one] for one in colours
+            _rgb(colour) if isinstance(colour, str) else [_rgb(entry) for entry in colour] for colour in colours
         )
         theme = TerminalTheme(behind, front, ansi)  # type: ignore[arg-type]
         return console.export_svg(theme=theme, clear=False, unique_id="t", code_format=f"{{{name}}}")
 
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     rows = 0
-    for line in said.splitlines():
+    for line in output.splitlines():
         text = Text.from_ansi(line)
         for row in text.divide(range(COLUMNS, len(text), COLUMNS)):
             console.print(row, soft_wrap=True)
@@ -238,7 +238,7 @@ def _rgb(colour: str) -> tuple[int, int, int]:
 def text_in(picture: Path) -> str:
     """Returns the text of a picture that `draw` made, line by line."""
     lines: dict[float, str] = {}
-    for found in ElementTree.parse(picture).iter(f"{SVG}text"):
-        row = float(found.get("y", "0"))
-        lines[row] = lines.get(row, "") + (found.text or "").rstrip("\n")
+    for element in ElementTree.parse(picture).iter(f"{SVG}text"):
+        row = float(element.get("y", "0"))
+        lines[row] = lines.get(row, "") + (element.text or "").rstrip("\n")
     return "\n".join(line.replace("\xa0", " ") for line in lines.values())

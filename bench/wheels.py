@@ -34,7 +34,7 @@ SYSTEMS = {
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NO_EXTRA = "base"
 CACHE = tempfile.TemporaryDirectory(prefix="mcp-hub-wheels-")
-"""What the index has said, for this run; UV_CACHE_DIR names another place."""
+"""The cache of the index for this run; UV_CACHE_DIR names another directory."""
 _NAMED = re.compile(r"(?:required|available) for `([^`]+)`|wheels for `([^`]+)`|([\w.-]+)(?:\{[^}]*\})?[=<>]\S* has no")
 """The package that the resolver calls the reason."""
 AT_ONCE = 6
@@ -53,58 +53,58 @@ def resolved(extra: str, system: str, python: str, *options: str) -> str | None:
     argv += [] if extra == NO_EXTRA else ["--extra", extra]
     env = {"UV_CACHE_DIR": CACHE.name, **os.environ, "MACOSX_DEPLOYMENT_TARGET": "14.0", "UV_PYTHON": sys.executable}
 
-    def ended(*more: str) -> subprocess.CompletedProcess[str]:
-        words = [*argv, *more, "pyproject.toml"]
-        return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+    def run(*extra_options: str) -> subprocess.CompletedProcess[str]:
+        command = [*argv, *extra_options, "pyproject.toml"]
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
 
-    answer = ended("--offline")  # what this run has asked for before is not asked for again
+    answer = run("--offline")  # what this run has asked for before is not asked for again
     if answer.returncode != 0 and "network was disabled" in answer.stderr:
-        answer = ended()
+        answer = run()
     if answer.returncode == 0:
         return None
-    named = _NAMED.search(answer.stderr)
-    return next(filter(None, named.groups())) if named else answer.stderr.strip().splitlines()[-1][:200]
+    match = _NAMED.search(answer.stderr)
+    return next(filter(None, match.groups())) if match else answer.stderr.strip().splitlines()[-1][:200]
 
 
-def found(extra: str, system: str, python: str) -> tuple[str, str | None]:
+def install_status(extra: str, system: str, python: str) -> tuple[str, str | None]:
     """Returns how an extra installs: `locked`, `other` or `none`, and the package that stands in the way."""
-    locked = resolved(extra, system, python, "--constraints", "requirements.lock")
-    if locked is None:
+    missing_locked = resolved(extra, system, python, "--constraints", "requirements.lock")
+    if missing_locked is None:
         return "locked", None
-    other = resolved(extra, system, python)
-    return ("other", locked) if other is None else ("none", other)
+    missing = resolved(extra, system, python)
+    return ("other", missing_locked) if missing is None else ("none", missing)
 
 
-def cell(ways: dict[str, str]) -> str:
+def cell(statuses: dict[str, str]) -> str:
     """Returns the Pythons of a cell: all, some, `*` behind those that need other versions, or a dash."""
-    words = [python + "*" * (way == "other") for python, way in ways.items() if way != "none"]
-    if len(words) == len(PYTHONS) and len({way for way in ways.values()}) == 1:
-        return "yes" + "*" * words[0].endswith("*")
-    return ", ".join(words) or "—"
+    labels = [python + "*" * (status == "other") for python, status in statuses.items() if status != "none"]
+    if len(labels) == len(PYTHONS) and len({status for status in statuses.values()}) == 1:
+        return "yes" + "*" * labels[0].endswith("*")
+    return ", ".join(labels) or "—"
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Prints a row for each extra as soon as it is known, then what stands in the way."""
-    names = [word for word in words if word in extras()] or extras()
-    systems = [word for word in words if word in SYSTEMS] or list(SYSTEMS)
-    pythons = [word for word in words if word in PYTHONS] or list(PYTHONS)
-    if unknown := set(words) - {*names, *systems, *pythons}:
+    names = [argument for argument in argv if argument in extras()] or extras()
+    systems = [argument for argument in argv if argument in SYSTEMS] or list(SYSTEMS)
+    pythons = [argument for argument in argv if argument in PYTHONS] or list(PYTHONS)
+    if unknown := set(argv) - {*names, *systems, *pythons}:
         print(f"wheels: unknown: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    print("| extra |", " | ".join(SYSTEMS[one] for one in systems), "|\n|---|" + "---|" * len(systems))
+    print("| extra |", " | ".join(SYSTEMS[triple] for triple in systems), "|\n|---|" + "---|" * len(systems))
     reasons, base_lacks = [], False
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for extra in names:
-            asked = [(system, python) for system in systems for python in pythons]
-            ways_of = pool.map(found, repeat(extra), *zip(*asked, strict=True))
-            answers = dict(zip(asked, ways_of, strict=True))
-            ways = [{python: answers[system, python][0] for python in pythons} for system in systems]
-            print(f"| `{extra}` |", " | ".join(map(cell, ways)), "|", flush=True)
-            for (system, python), (way, package) in answers.items():
+            combinations = [(system, python) for system in systems for python in pythons]
+            outcomes = pool.map(install_status, repeat(extra), *zip(*combinations, strict=True))
+            answers = dict(zip(combinations, outcomes, strict=True))
+            statuses = [{python: answers[system, python][0] for python in pythons} for system in systems]
+            print(f"| `{extra}` |", " | ".join(map(cell, statuses)), "|", flush=True)
+            for (system, python), (status, package) in answers.items():
                 if package is not None:
-                    what = "wheels in other versions only" if way == "other" else "no wheel"
-                    reasons.append(f"{extra}, {SYSTEMS[system]}, {python}: {package} has {what}")
-            base_lacks |= extra == NO_EXTRA and any(way == "none" for way, _ in answers.values())
+                    problem = "wheels in other versions only" if status == "other" else "no wheel"
+                    reasons.append(f"{extra}, {SYSTEMS[system]}, {python}: {package} has {problem}")
+            base_lacks |= extra == NO_EXTRA and any(status == "none" for status, _ in answers.values())
     print("", *reasons, sep="\n")
     return int(base_lacks)
 

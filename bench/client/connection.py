@@ -12,7 +12,7 @@ READ = 1 << 18
 
 
 class Lost(Exception):
-    """The other side has gone, or said nothing for too long."""
+    """The peer closed the connection, or sent nothing for too long."""
 
 
 class Connection:
@@ -30,7 +30,7 @@ class Connection:
         return self.socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Requests are small, so that the socket takes them whole or its reader has gone. Raises Lost."""
+        """Sends a request. It is small, so the socket takes all of it unless the peer is gone. Raises Lost."""
         self.used = time.perf_counter()
         try:
             sent = self.socket.send(data)
@@ -40,7 +40,7 @@ class Connection:
             raise Lost(f"only {sent} of {len(data)} bytes of a request were taken")
 
     def read(self) -> bytes:
-        """What is there, possibly nothing. Raises Lost at the end."""
+        """Returns the bytes that have arrived, possibly none. Raises Lost at the end of the stream."""
         try:
             data = self.socket.recv(READ)
         except BlockingIOError:

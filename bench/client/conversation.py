@@ -1,4 +1,4 @@
-"""What all three transports have in common: requests that are started, answers that are waited for."""
+"""The base of the clients of all three transports: it starts requests and waits for their answers."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Conversation(ABC):
 
     @abstractmethod
     def arrived(self, descriptor: int) -> list[bytes]:
-        """Messages that have come in where something can be read. Raises Lost."""
+        """Reads from a descriptor that is ready, and returns the complete messages. Raises Lost."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it; what is in flight is given up."""
+        """Closes the client; requests in flight are abandoned."""
 
     def number(self) -> int:
-        """A number no request of this client has had."""
+        """Returns a request id that this client has not used yet."""
         self._last += 1
         return self._last
 
     def start(self, request: Request) -> int:
-        """Send a request; the number that its answer will have."""
+        """Sends a request, and returns its id."""
         number = self.number()
         self.post(request.body(number), request.headers)
         return number
 
     def wait(self, patience: float = PATIENCE) -> list[bytes]:
-        """Answers, at least one. Raises Lost after `patience` seconds of silence, or when the other side has gone."""
+        """Returns at least one answer. Raises Lost after `patience` seconds of silence, or when the peer has closed."""
         end = time.perf_counter() + patience
-        while (left := end - time.perf_counter()) > 0:
+        while (remaining := end - time.perf_counter()) > 0:
             answers = []
-            for descriptor, _ in self.epoll.poll(left):
+            for descriptor, _ in self.epoll.poll(remaining):
                 for message in self.arrived(descriptor):
                     if is_answer(message):
                         answers.append(message)
@@ -60,7 +60,7 @@ class Conversation(ABC):
         raise Lost(f"no answer within {patience:g} s")
 
     def ask(self, request: Request, patience: float = PATIENCE) -> bytes:
-        """One request and its answer, with nothing else in flight. Raises Lost, BadAnswer."""
+        """Sends a request and returns its answer, with nothing else in flight. Raises Lost, BadAnswer."""
         number = self.start(request)
         while True:
             for answer in self.wait(patience):
@@ -68,18 +68,20 @@ class Conversation(ABC):
                     return answer
 
     def open(self) -> None:
-        """Shake hands, where the era has that. Raises Lost, BadAnswer."""
+        """Initializes the session, in the handshake era. Raises Lost, BadAnswer."""
         if self.era == "handshake":
             self.ask(INITIALIZE)
             self.post(INITIALIZED, INITIALIZED_HEADERS)
 
     def tools(self, patience: float = PATIENCE) -> list[str]:
-        """The names of all tools, page after page."""
+        """Lists the names of all tools, page after page."""
         names: list[str] = []
         params: dict[str, Any] | None = None
         while True:
             number = self.start(request(self.era, "tools/list", params))
-            message = next(found for found in map(json.loads, self._until(number, patience)) if found["id"] == number)
+            message = next(
+                answer for answer in map(json.loads, self._until(number, patience)) if answer["id"] == number
+            )
             if "result" not in message:
                 raise Lost(f"tools/list was answered {str(message)[:300]}")
             names += [tool["name"] for tool in message["result"]["tools"]]

@@ -14,11 +14,11 @@ from bench.client.messages import INITIALIZE, INITIALIZED, INITIALIZED_HEADERS, 
 from bench.client.responses import Response
 
 REFUSAL_WAIT = 5.0
-"""Seconds the end of all sessions may take."""
+"""Seconds that ending all sessions may take."""
 
 
 def descriptors(count: int) -> None:
-    """Let this process, and what it starts, have so many sockets. Raises Lost where the system does not."""
+    """Raises the limit of descriptors of this process and its children. Raises Lost where the system forbids it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         if hard != resource.RLIM_INFINITY and hard < count:
@@ -34,7 +34,7 @@ class _Member:
         self._epoll = epoll
         self._everybody = everybody
         self.session = b""
-        self.asked = 0
+        self.last_id = 0
         self.calls = 0
         self.began = 0.0
         self.waits = False
@@ -46,7 +46,7 @@ class _Member:
         self._everybody[self.connection.fileno()] = self
 
     def send(self, data: bytes) -> None:
-        """Send what will be answered. Raises Lost."""
+        """Sends a request that will be answered. Raises Lost."""
         if time.perf_counter() - self.connection.used > IDLE:
             self.connection.close()
             self._connect()
@@ -54,17 +54,17 @@ class _Member:
         self.connection.send(data)
 
     def received(self) -> list[Response]:
-        """Raises Lost when the end of the connection is the end of an answer too."""
+        """Returns the complete responses. Raises Lost if the connection ends while a response is outstanding."""
         try:
-            found = self.connection.received()
+            responses = self.connection.received()
         except Lost:
             if self.waits:
                 raise
             self._epoll.unregister(self.connection)
             self.connection.used = 0.0  # so that the next request has another one
             return []
-        self.waits = self.waits and not found
-        return found
+        self.waits = self.waits and not responses
+        return responses
 
 
 class Crowd:
@@ -95,38 +95,38 @@ class Crowd:
         self._gather(within)
 
     def _ask(self, member: _Member, request: Request) -> None:
-        member.asked += 1
+        member.last_id += 1
         member.began = time.perf_counter()
-        member.send(post(self._port, "/mcp", request.headers + member.session, request.body(member.asked)))
+        member.send(post(self._port, "/mcp", request.headers + member.session, request.body(member.last_id)))
 
     def _gather(self, within: float) -> list[tuple[Response, _Member]]:
-        """A response for each. Raises Lost."""
+        """Returns a response for each client. Raises Lost."""
         end = time.perf_counter() + within
-        found: list[tuple[Response, _Member]] = []
-        while len(found) < self._count:
+        responses: list[tuple[Response, _Member]] = []
+        while len(responses) < self._count:
             arrived = self._arrived(end)
             if not arrived:
-                raise Lost(f"{len(found)} of {self._count} clients were answered within {within:g} s")
-            found += arrived
-        return found
+                raise Lost(f"{len(responses)} of {self._count} clients were answered within {within:g} s")
+            responses += arrived
+        return responses
 
     def _arrived(self, end: float) -> list[tuple[Response, _Member]]:
-        """Responses, none only when the time is over. Raises Lost."""
-        while (left := end - time.perf_counter()) > 0:
-            found = []
-            for descriptor, _ in self._epoll.poll(left):
+        """Returns the responses of one poll; none only after the deadline. Raises Lost."""
+        while (remaining := end - time.perf_counter()) > 0:
+            responses = []
+            for descriptor, _ in self._epoll.poll(remaining):
                 member = self._by_descriptor[descriptor]
                 for response in member.received():
                     if response.status >= 300:
-                        said = b" ".join(response.messages)[:300].decode(errors="replace")
-                        raise Lost(f"HTTP status {response.status}: {said}")
-                    found.append((response, member))
-            if found:
-                return found
+                        text = b" ".join(response.messages)[:300].decode(errors="replace")
+                        raise Lost(f"HTTP status {response.status}: {text}")
+                    responses.append((response, member))
+            if responses:
+                return responses
         return []
 
     def call(self, calls: int, within: float) -> Flood:
-        """Everybody calls so many times in a row; what is not answered in time is not there. Raises Lost, BadAnswer."""
+        """Lets each client call `calls` times in a row; late answers are left out. Raises Lost, BadAnswer."""
         start = time.perf_counter()
         latencies: list[float] = []
         for member in self._members:
@@ -139,7 +139,7 @@ class Crowd:
             now = time.perf_counter()
             for response, member in arrived:
                 for message in filter(is_answer, response.messages):
-                    if self._call.check(message) != member.asked:
+                    if self._call.check(message) != member.last_id:
                         raise Lost("a client was answered what another one had asked")
                 latencies.append(now - member.began)
                 if member.calls < calls:
@@ -151,16 +151,16 @@ class Crowd:
 
     def close(self) -> None:
         """End all sessions, and wait a moment for that: sessions count against bounds."""
-        asked = []
+        closing = []
         for member in self._members:
             if member.session:
                 with contextlib.suppress(Lost, OSError):
                     member.send(delete(self._port, "/mcp", INITIALIZED_HEADERS + member.session))
-                    asked.append(member)
+                    closing.append(member)
         with contextlib.suppress(Lost, OSError):
-            end, left = time.perf_counter() + REFUSAL_WAIT, len(asked)
-            while left > 0 and (arrived := self._arrived(end)):
-                left -= len(arrived)
+            end, remaining = time.perf_counter() + REFUSAL_WAIT, len(closing)
+            while remaining > 0 and (arrived := self._arrived(end)):
+                remaining -= len(arrived)
         for member in self._members:
             member.connection.close()
         self._epoll.close()

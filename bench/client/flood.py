@@ -1,4 +1,4 @@
-"""Requests one after the other or so many at the same time, and how long each of them took."""
+"""Sends requests, one after the other or several at once, and measures how long each of them takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.client.messages import Request
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What came of it: the time of each request, and of all of them."""
+    """The latency of each request, and the seconds that all of them took together."""
 
     latencies: list[float]
     seconds: float
@@ -33,8 +33,8 @@ def flood(
     most: int | None = None,
     beside: Request | None = None,
 ) -> Flood:
-    """Keep so many in flight for so many seconds, or until `most` were sent; then wait for the last. One of `beside`
-    is in flight all the time too, and not timed. Each answer is checked. Raises Lost, BadAnswer.
+    """Keeps `in_flight` requests in flight for `seconds`, or until `most` were sent; then waits for the last. One
+    request of `beside` is in flight all the time too, and is not timed. Each answer is checked. Raises Lost, BadAnswer.
     """
     clock = time.perf_counter
     latencies: list[float] = []
@@ -42,18 +42,18 @@ def flood(
     slow = conversation.start(beside) if beside is not None else None
     start = clock()
     end = start + seconds
-    left = most if most is not None else 1 << 62
+    remaining = most if most is not None else 1 << 62
 
     def begin() -> None:
-        nonlocal left
+        nonlocal remaining
         # Before the request is made, so that what it takes to write counts too.
         now = clock()
         began[conversation.start(request)] = now
-        left -= 1
+        remaining -= 1
 
-    for _ in range(min(in_flight, left)):
+    for _ in range(min(in_flight, remaining)):
         begin()
-    ended = start
+    last_answer_at = start
     while began or slow is not None:
         for answer in conversation.wait():
             now = clock()
@@ -62,7 +62,7 @@ def flood(
                 slow = conversation.start(beside) if beside is not None and now < end else None
                 continue
             latencies.append(now - began.pop(number))
-            ended = now
-            if now < end and left > 0:
+            last_answer_at = now
+            if now < end and remaining > 0:
                 begin()
-    return Flood(latencies, ended - start)
+    return Flood(latencies, last_answer_at - start)

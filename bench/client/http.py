@@ -11,7 +11,7 @@ from bench.client.conversation import Conversation
 from bench.client.messages import Era
 
 IDLE = 2.0
-"""Seconds after which a connection is not used again, before the other side closes it."""
+"""Seconds after which an idle connection is not used again, before the server closes it."""
 
 
 class HttpConversation(Conversation):
@@ -28,7 +28,7 @@ class HttpConversation(Conversation):
         self._head = lru_cache(64)(self._make_head)
 
     def _make_head(self, headers: bytes, session: bytes) -> tuple[bytes, bytes]:
-        """What comes before and behind the length of the body."""
+        """Returns the head before and after the value of Content-Length."""
         before, mark, behind = post(self.port, self.path, headers + session, b"").partition(b"Content-Length: 0")
         return before + mark[:-1], behind
 
@@ -37,7 +37,7 @@ class HttpConversation(Conversation):
         self.connection().send(b"%b%d%b%b" % (before, len(body), behind, body))
 
     def connection(self) -> Connection:
-        """One that nothing is in flight on."""
+        """Returns a connection that no request is in flight on."""
         while self._free:
             connection = self._free.pop()
             if time.perf_counter() - connection.used < IDLE:
@@ -49,7 +49,7 @@ class HttpConversation(Conversation):
         return connection
 
     def _drop(self, connection: Connection) -> None:
-        self._free = [other for other in self._free if other is not connection]
+        self._free = [candidate for candidate in self._free if candidate is not connection]
         del self._all[connection.fileno()]
         self.epoll.unregister(connection)
         connection.close()
@@ -68,8 +68,8 @@ class HttpConversation(Conversation):
         messages = []
         for response in responses:
             if response.status >= 300:
-                said = b" ".join(response.messages)[:300].decode(errors="replace")
-                raise Lost(f"HTTP status {response.status}: {said}")
+                text = b" ".join(response.messages)[:300].decode(errors="replace")
+                raise Lost(f"HTTP status {response.status}: {text}")
             if response.session is not None:
                 self.session = b"Mcp-Session-Id: %b\r\n" % response.session
             messages += response.messages

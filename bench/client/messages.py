@@ -27,7 +27,7 @@ _ID = re.compile(rb'"id": ?(\d+)')
 
 
 class BadAnswer(Exception):
-    """What came back is not the answer; it says what it is instead."""
+    """The response is not the expected answer; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Request:
     def check(self, answer: bytes) -> int:
         """The number of the request that is answered. Raises BadAnswer for an error, also in a result."""
         if len(answer) > SMALL:
-            found = _ID.search(answer, 0, 200) or _ID.search(answer, len(answer) - 200)
-            if found is None or answer.find(b'"error"', 0, 200) >= 0:
+            match = _ID.search(answer, 0, 200) or _ID.search(answer, len(answer) - 200)
+            if match is None or answer.find(b'"error"', 0, 200) >= 0:
                 raise BadAnswer(answer[:200].decode(errors="replace"))
-            return int(found[1])
+            return int(match[1])
         message = json.loads(answer)
         result = message.get("result")
         if result is None or result.get("isError"):
@@ -60,7 +60,7 @@ class Request:
 
 
 def is_answer(message: bytes) -> bool:
-    """Whether it is no notification and no question, which are nobody's here; an answer has no method."""
+    """Whether a message is an answer, not a notification or a request of the server; an answer has no method."""
     return b'"method"' not in message[:200] or b'"result"' in message[:200]
 
 
@@ -78,10 +78,10 @@ def request(era: Era, method: str, params: dict[str, Any] | None = None) -> Requ
         params = {**(params or {}), "_meta": ENVELOPE}
     elif method != "initialize":
         headers = f"MCP-Protocol-Version: {HANDSHAKE}\r\n".encode()
-    said = _bytes(params if params is not None else {})
+    encoded_params = _bytes(params if params is not None else {})
     number = _bytes(NUMBER)
-    template = b'{"jsonrpc":"2.0","id":%d,"method":' + _bytes(method) + b',"params":' + said + b"}"
-    return Request(template.replace(number, b'"%d"'), headers, number in said)
+    template = b'{"jsonrpc":"2.0","id":%d,"method":' + _bytes(method) + b',"params":' + encoded_params + b"}"
+    return Request(template.replace(number, b'"%d"'), headers, number in encoded_params)
 
 
 def call(era: Era, name: str, arguments: dict[str, Any]) -> Request:

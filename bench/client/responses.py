@@ -1,4 +1,4 @@
-"""Bytes of HTTP/1.1 to responses, and bytes of an event stream to messages; what comes late is waited for."""
+"""Parses bytes of HTTP/1.1 into responses, and bytes of an event stream into messages, in any segmentation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SESSION = re.compile(rb"\r\nmcp-session-id: *([^\r]+)", re.IGNORECASE)
 
 
 class Events:
-    """An event stream: what is fed comes back as the data of its events, with the name of each."""
+    """A parser of an event stream: `feed` returns the complete events as (name, data)."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._looked = 0
+        self._searched = 0
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        found = []
+        events = []
         self._buffer += data
         while (end := self._end()) is not None:
             name, lines = b"message", []
@@ -29,18 +29,18 @@ class Events:
                 elif line.startswith(b"event:"):
                     name = line[6:].strip()
             del self._buffer[:end]
-            self._looked = 0
+            self._searched = 0
             if lines and lines != [b""]:
-                found.append((name, b"\n".join(lines)))
-        self._looked = max(0, len(self._buffer) - 3)
-        return found
+                events.append((name, b"\n".join(lines)))
+        self._searched = max(0, len(self._buffer) - 3)
+        return events
 
     def _end(self) -> int | None:
-        """Where the first event ends, with its empty line. Two searches are a tenth of one regular expression."""
+        """Returns where the first event ends, with its empty line. Two searches are ten times faster than one regex."""
         ends = [
-            found + len(blank)
+            index + len(blank)
             for blank in (b"\n\n", b"\r\n\r\n")
-            if (found := self._buffer.find(blank, self._looked)) >= 0
+            if (index := self._buffer.find(blank, self._searched)) >= 0
         ]
         return min(ends, default=None)
 
@@ -55,35 +55,35 @@ class Response:
 
 
 class Responses:
-    """The responses of one connection, one after the other. With `endless` the body of the one there is is a stream."""
+    """A parser of the responses of one connection. With `endless` there is one, whose body is an endless stream."""
 
     def __init__(self, endless: bool = False) -> None:
         self._without_length = 1 << 62 if endless else 0
         self._events = Events()
         self.status = 0
-        self._again()
+        self._reset()
 
-    def _again(self) -> None:
+    def _reset(self) -> None:
         self._head = bytearray()
         self._parts: list[bytes] = []
-        self._left = -1
-        """Bytes that are missing: of the body, or of a chunk; -1 before the head is there."""
+        self._remaining = -1
+        """Bytes that are missing of the body or of a chunk; -1 before the head is complete."""
         self._chunked = False
         self._chunk_line = b""
 
     def feed(self, data: bytes) -> list[Response]:
-        found = []
+        responses = []
         while data:
-            if self._left < 0 and not self._chunked:
+            if self._remaining < 0 and not self._chunked:
                 data = self._take_head(data)
             elif self._chunked:
                 data = self._take_chunk(data)
             else:
-                self._parts.append(data[: self._left])
-                data, self._left = data[self._left :], self._left - min(self._left, len(data))
-            if self._left == 0 and not self._chunked:
-                found.append(self._whole())
-        return found
+                self._parts.append(data[: self._remaining])
+                data, self._remaining = data[self._remaining :], self._remaining - min(self._remaining, len(data))
+            if self._remaining == 0 and not self._chunked:
+                responses.append(self._take_response())
+        return responses
 
     def stream(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """Events of an endless body."""
@@ -98,37 +98,37 @@ class Responses:
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
             return b""
-        rest = bytes(self._head[end + 4 :])
+        remainder = bytes(self._head[end + 4 :])
         del self._head[end + 2 :]
         self.status = int(self._head[9:12])
         length = _LENGTH.search(self._head)
         self._chunked = _CHUNKED.search(self._head) is not None
-        self._left = 0 if self._chunked else int(length[1]) if length else self._without_length
-        return rest
+        self._remaining = 0 if self._chunked else int(length[1]) if length else self._without_length
+        return remainder
 
     def _take_chunk(self, data: bytes) -> bytes:
-        """`_left` counts the end of line behind a chunk too; 0 means that a line with a length comes."""
-        if self._left == 0:
-            line, end, rest = (self._chunk_line + data).partition(b"\r\n")
+        """`_remaining` counts the line end behind a chunk too; 0 means that a line with a length comes next."""
+        if self._remaining == 0:
+            line, end, remainder = (self._chunk_line + data).partition(b"\r\n")
             if not end:
                 self._chunk_line = line
                 return b""
             self._chunk_line = b""
             size = int(line, 16)
             if size == 0:
-                # Nobody here sends trailers, so what is left is an empty line.
-                self._chunked, self._left = False, 2
-                return rest
-            self._left = size + 2
-            return rest
-        taken = data[: self._left]
-        self._left -= len(taken)
+                # No server here sends trailers, so an empty line remains.
+                self._chunked, self._remaining = False, 2
+                return remainder
+            self._remaining = size + 2
+            return remainder
+        part = data[: self._remaining]
+        self._remaining -= len(part)
         # What belongs to the end of line is not part of the body.
-        surplus = max(0, 2 - self._left)
-        self._parts.append(taken[: len(taken) - surplus] if surplus <= len(taken) else b"")
-        return data[len(taken) :]
+        surplus = max(0, 2 - self._remaining)
+        self._parts.append(part[: len(part) - surplus] if surplus <= len(part) else b"")
+        return data[len(part) :]
 
-    def _whole(self) -> Response:
+    def _take_response(self) -> Response:
         head, body = bytes(self._head), b"".join(self._parts)
         session = _SESSION.search(head)
         if _CHUNKED.search(head):
@@ -137,5 +137,5 @@ class Responses:
         if _STREAM.search(head):
             messages = [data for _, data in Events().feed(body)]
         status = self.status
-        self._again()
+        self._reset()
         return Response(status, session[1] if session else None, messages)

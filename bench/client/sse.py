@@ -21,7 +21,7 @@ class SseConversation(HttpConversation):
         self.epoll.register(self._stream, select.EPOLLIN)
 
     def open(self) -> None:
-        """Open the stream, hear where requests go, shake hands."""
+        """Opens the stream, reads the endpoint for requests, and initializes the session."""
         self._stream.send(get(self.port, "/sse"))
         end = time.perf_counter() + PATIENCE
         self.path = ""
@@ -30,8 +30,8 @@ class SseConversation(HttpConversation):
                 raise Lost("no stream")
             for name, data in self._stream.responses.stream(self._stream.read()):
                 if name == b"endpoint":
-                    where = urlsplit(data.decode())
-                    self.path = where.path + (f"?{where.query}" if where.query else "")
+                    endpoint = urlsplit(data.decode())
+                    self.path = endpoint.path + (f"?{endpoint.query}" if endpoint.query else "")
             if self._stream.responses.status not in (0, 200):
                 raise Lost(f"HTTP status {self._stream.responses.status} for the stream")
         self._head.cache_clear()
@@ -41,7 +41,7 @@ class SseConversation(HttpConversation):
         if descriptor == self._stream.fileno():
             return [data for name, data in self._stream.responses.stream(self._stream.read()) if name == b"message"]
         super().arrived(descriptor)
-        return []  # what a POST itself is answered is no message
+        return []  # the response to a POST itself holds no message
 
     def close(self) -> None:
         self._stream.close()

@@ -12,7 +12,7 @@ from bench.client.messages import Era
 
 
 class StdioConversation(Conversation):
-    """`process` was started with pipes; it is its owner who ends it."""
+    """Talks to `process`, which was started with pipes; whoever started it ends it."""
 
     def __init__(self, process: Popen[bytes], era: Era) -> None:
         super().__init__(era)
@@ -26,7 +26,7 @@ class StdioConversation(Conversation):
         self.epoll.register(self._out, select.EPOLLIN)
 
     def post(self, body: bytes, headers: bytes) -> None:
-        """Written with everything else that is to be said before the next wait."""
+        """Queues a message; it is written with all others at the next wait."""
         self._unsent += body + b"\n"
 
     def wait(self, patience: float = 60.0) -> list[bytes]:
@@ -52,10 +52,10 @@ class StdioConversation(Conversation):
         if b"\n" not in data:
             self._line.append(data)
             return []
-        *lines, rest = data.split(b"\n")
+        *lines, remainder = data.split(b"\n")
         if self._line:
             lines[0] = b"".join((*self._line, lines[0]))
-        self._line = [rest] if rest else []
+        self._line = [remainder] if remainder else []
         return [line for line in lines if line]
 
     def close(self) -> None:

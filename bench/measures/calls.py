@@ -50,12 +50,12 @@ def _stretch(cast: Cast, actor: Actor, in_flight: int) -> float:
     request = echo(actor.conversation.era, actor.tool("echo"))
     flood(actor.conversation, request, in_flight, cast.plan.seconds / 8, most=max(WARM, in_flight))
     before = processor_seconds(actor.pids)
-    found = flood(actor.conversation, request, in_flight, cast.plan.seconds)
+    sample = flood(actor.conversation, request, in_flight, cast.plan.seconds)
     spent = processor_seconds(actor.pids) - before
     if in_flight == 1:
         for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            cast.add(actor.row, name, found.quantile(part) * 1e3)
-    cast.add(actor.row, f"rate {in_flight}", found.rate)
+            cast.add(actor.row, name, sample.quantile(part) * 1e3)
+    cast.add(actor.row, f"rate {in_flight}", sample.rate)
     if actor.pids:
-        cast.add(actor.row, f"cpu {in_flight}", spent / len(found.latencies) * 1e6)
-    return found.rate
+        cast.add(actor.row, f"cpu {in_flight}", spent / len(sample.latencies) * 1e6)
+    return sample.rate

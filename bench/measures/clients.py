@@ -50,12 +50,12 @@ def measure(cast: Cast) -> None:
                 try:
                     crowd.open(2 * WITHIN)
                     cast.add(actor.row, "open", time.perf_counter() - began)
-                    found = crowd.call(CALLS, WITHIN)
+                    sample = crowd.call(CALLS, WITHIN)
                     if actor.pids:
                         cast.add(actor.row, "memory", (resident(actor.pids) - before) / count / 1024)
                 finally:
                     crowd.close()
-                cast.add(actor.row, "answered", len(found.latencies))
-                cast.add(actor.row, "rate", found.rate)
-                cast.add(actor.row, "p50", statistics.median(found.latencies) * 1e3)
-                cast.add(actor.row, "p99", found.quantile(0.99) * 1e3)
+                cast.add(actor.row, "answered", len(sample.latencies))
+                cast.add(actor.row, "rate", sample.rate)
+                cast.add(actor.row, "p50", statistics.median(sample.latencies) * 1e3)
+                cast.add(actor.row, "p99", sample.quantile(0.99) * 1e3)

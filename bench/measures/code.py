@@ -53,33 +53,33 @@ async def _figures(runs: int) -> dict[str, float]:
         async with hub(Path(name), {"up": fake()}, **root) as client:
             await client.tool_names()
             before = len(_runners(client))
-            first = await _taken(client, "hub_run", {"code": "1"})
+            first = await _milliseconds(client, "hub_run", {"code": "1"})
             own = [client.process.pid, *_runners(client)]
             loop = f"for _ in range({CALLS}):\n    await up__echo(text='x')"
             turns: list[dict[str, float]] = []
             for _ in range(runs):
-                turn = {"program": await _taken(client, "hub_run", {"code": "1"})}
+                turn = {"program": await _milliseconds(client, "hub_run", {"code": "1"})}
                 used = processor_seconds(own)
-                whole = await _taken(client, "hub_run", {"code": loop})
-                turn["inner"] = (whole - turn["program"]) / CALLS
+                total = await _milliseconds(client, "hub_run", {"code": loop})
+                turn["inner"] = (total - turn["program"]) / CALLS
                 used, turn["cpu inner"] = processor_seconds(own), processor_seconds(own) - used
-                turn["call"] = median([await _taken(client, "up__echo", {"text": "x"}) for _ in range(CALLS)])
+                turn["call"] = median([await _milliseconds(client, "up__echo", {"text": "x"}) for _ in range(CALLS)])
                 turn["cpu call"] = processor_seconds(own) - used
                 turns.append(turn | {"more": turn["inner"] - turn["call"]})
-    found = {figure: median(turn[figure] for turn in turns) for figure in ("program", "call", "inner", "more")}
+    figures = {figure: median(turn[figure] for turn in turns) for figure in ("program", "call", "inner", "more")}
     for figure in ("cpu call", "cpu inner"):  # the clock of processors is too coarse for one turn
-        found[figure] = 1000 * sum(turn[figure] for turn in turns) / len(turns) / CALLS
-    return {"first": first, "before": before, **found}
+        figures[figure] = 1000 * sum(turn[figure] for turn in turns) / len(turns) / CALLS
+    return {"first": first, "before": before, **figures}
 
 
 def _runners(client: StdioClient) -> list[int]:
     """The processes that run programs: the one that the hub starts and its workers."""
     children = psutil.Process(client.process.pid).children(recursive=True)
     started = [child for child in children if "programs" in child.cmdline()]
-    return [one.pid for child in started for one in (child, *child.children(recursive=True))]
+    return [process.pid for child in started for process in (child, *child.children(recursive=True))]
 
 
-async def _taken(client: StdioClient, tool: str, arguments: dict[str, str]) -> float:
+async def _milliseconds(client: StdioClient, tool: str, arguments: dict[str, str]) -> float:
     began = time.perf_counter()
     result = await client.call(tool, arguments)
     if result.get("isError"):

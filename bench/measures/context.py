@@ -37,30 +37,30 @@ TABLE = Table.named(
 
 
 def measure(cast: Cast) -> None:
-    """The figures of each way."""
+    """The figures of each mode of exposing tools."""
     if cast.plan.data is None:
         cast.sheet.fail(cast.scene, HUB, "it needs --data DIR, the directory of the sets: see bench/README.md")
         return
     with cast.noting(HUB):
         servers = live_servers(cast.plan.data)
-        tasks, everything = list(_tasks(cast.plan.data)), 0.0
+        tasks, baseline = list(_tasks(cast.plan.data)), 0.0
         for calls in (1, CALLS):
-            for way in WAYS:
-                wanted = [replace(task, calls=calls) for task in tasks]
-                done = asyncio.run(transcripts(way, servers, wanted, rows=calls > 1))
-                tokens = fmean(one.tokens for one in done)
-                everything = tokens if way == WAYS[0] else everything
-                row = way if calls == 1 else f"{way}, {calls} calls"
-                cast.add(row, "listed", fmean(one.listed for one in done))
-                cast.add(row, "said", fmean(one.said for one in done))
+            for mode in WAYS:
+                repeated_tasks = [replace(task, calls=calls) for task in tasks]
+                runs = asyncio.run(transcripts(mode, servers, repeated_tasks, rows=calls > 1))
+                tokens = fmean(run.tokens for run in runs)
+                baseline = tokens if mode == WAYS[0] else baseline
+                row = mode if calls == 1 else f"{mode}, {calls} calls"
+                cast.add(row, "listed", fmean(run.listed for run in runs))
+                cast.add(row, "said", fmean(run.call_tokens for run in runs))
                 cast.add(row, "tokens", tokens)
-                cast.add(row, "less", everything / tokens)
-                cast.add(row, "searches", fmean(one.searches for one in done))
+                cast.add(row, "less", baseline / tokens)
+                cast.add(row, "searches", fmean(run.searches for run in runs))
 
 
 def _tasks(data: Path) -> Iterator[Task]:
-    found = steps(data)
-    for query in found.queries[:: max(1, len(found.queries) // TASKS)][:TASKS]:
-        names = [name for name, label in found.labels.items() if label in query.right]
-        routes = [route for name in names if (route := found.catalog.resolve(TOOLS, name)) is not None]
+    query_set = steps(data)
+    for query in query_set.queries[:: max(1, len(query_set.queries) // TASKS)][:TASKS]:
+        names = [name for name, label in query_set.labels.items() if label in query.right]
+        routes = [route for name in names if (route := query_set.catalog.resolve(TOOLS, name)) is not None]
         yield Task(query.text, frozenset(f"{route.upstream}/{route.name}" for route in routes))

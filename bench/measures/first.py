@@ -37,8 +37,8 @@ TABLE = Table.named(
     "the run before has left there, then so with `uv pip install` in place of pip. CPU: what all of their "
     "processes have taken. Node and uv are installed. It needs the network.",
     columns=tuple(
-        (f"{what}: {heading}", f"{step} {figure}", 1)
-        for figure, what in (("empty", "nothing cached"), ("full", "all cached"), ("uv", "all cached, uv"))
+        (f"{label}: {heading}", f"{step} {figure}", 1)
+        for figure, label in (("empty", "nothing cached"), ("full", "all cached"), ("uv", "all cached, uv"))
         for step, heading in (
             ("install", "install, s"),
             ("setup", "setup, s"),
@@ -79,11 +79,11 @@ def _first_five_minutes(cast: Cast, figure: str, wheel: Path, caches: Path) -> N
         pip = [python, "-m", "pip", "install", "--quiet"]
         uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--python", python]
         times, cpu = [time.perf_counter()], _processor_seconds()
-        for words in (
+        for argv in (
             [*(uv if figure == "uv" else pip), str(wheel)],
             [str(home / "venv/bin/mcp-hub"), "setup", "--yes"],
         ):
-            _run(words, environ, home)
+            _run(argv, environ, home)
             times.append(time.perf_counter())
         entry = json.loads(client.read_text())["mcpServers"]["hub"]
         _until_listed([entry["command"], *entry["args"]], environ, home)
@@ -108,7 +108,7 @@ def _environ(home: Path, caches: Path) -> dict[str, str]:
         if path is None:
             raise Lost(f"{name} is not installed")
         (programs / name).symlink_to(path)
-    kept = {name: value for name, value in os.environ.items() if "CERT" in name or name.lower().endswith("_proxy")}
+    inherited = {name: value for name, value in os.environ.items() if "CERT" in name or name.lower().endswith("_proxy")}
     own = {"PIP_CACHE_DIR": "pip", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm"}
     # The hub gives servers their entry's environment and a small base: the caches of launchers lie below the home.
     for name, directory in ((".cache/uv", "uv"), (".npm", "npm")):
@@ -117,22 +117,29 @@ def _environ(home: Path, caches: Path) -> dict[str, str]:
         (home / name).symlink_to(caches / directory)
     node = str(Path(shutil.which("node") or "/usr/bin/node").parent)
     path = os.pathsep.join([str(programs), node, "/usr/local/bin", "/usr/bin", "/bin"])
-    return {**kept, **{name: str(caches / place) for name, place in own.items()}, "HOME": str(home), "PATH": path}
+    return {
+        **inherited,
+        **{name: str(caches / subdirectory) for name, subdirectory in own.items()},
+        "HOME": str(home),
+        "PATH": path,
+    }
 
 
-def _run(words: Sequence[str], environ: dict[str, str], directory: Path) -> None:
-    done = subprocess.run(
-        words, env=environ, cwd=directory, capture_output=True, text=True, timeout=PATIENCE, check=False
+def _run(argv: Sequence[str], environ: dict[str, str], directory: Path) -> None:
+    completed = subprocess.run(
+        argv, env=environ, cwd=directory, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise Lost(f"{Path(words[0]).name} {words[1]} exits with {done.returncode}: {said[-1] if said else 'no word'}")
+    if completed.returncode != 0:
+        lines = (completed.stderr.strip() or completed.stdout.strip()).splitlines()
+        raise Lost(
+            f"{Path(argv[0]).name} {argv[1]} exits with {completed.returncode}: {lines[-1] if lines else 'no word'}"
+        )
 
 
-def _until_listed(words: Sequence[str], environ: dict[str, str], home: Path) -> None:
+def _until_listed(argv: Sequence[str], environ: dict[str, str], home: Path) -> None:
     """Starts the hub as the client would, and asks for its tools until every server has given its own."""
     process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, cwd=home,
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, cwd=home,
         start_new_session=True,
     )  # fmt: skip
     try:

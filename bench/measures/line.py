@@ -56,17 +56,17 @@ def measure(cast: Cast) -> None:
 
 @contextlib.contextmanager
 def _stalled(actor: Actor, heavy: Request) -> Iterator[None]:
-    """Another client that asks and never reads."""
-    other = actor.running.converse()
+    """Runs beside another client that sends a request and never reads the answer."""
+    conversation = actor.running.converse()
     try:
-        other.start(heavy)
+        conversation.start(heavy)
         yield
     finally:
-        actor.running.part(other)
+        actor.running.part(conversation)
 
 
 def _beside(cast: Cast, actor: Actor, figure: str, beside: Request | None) -> None:
     request = echo(cast.era, actor.tool("echo"))
-    found = flood(actor.conversation, request, 1, cast.plan.seconds, beside=beside)
+    sample = flood(actor.conversation, request, 1, cast.plan.seconds, beside=beside)
     for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-        cast.add(actor.row, f"{name} {figure}", found.quantile(part) * 1e3)
+        cast.add(actor.row, f"{name} {figure}", sample.quantile(part) * 1e3)

@@ -60,10 +60,10 @@ def measure(cast: Cast) -> None:
                     cast.add(row.name, "first", resident(pids[:1]) / MEBI)
                     first = flood(conversation, request, IN_FLIGHT, LONGEST / 3, most=WARM // parts)
                     warm = resident(running.pids()) / MEBI
-                    more = flood(conversation, request, IN_FLIGHT, LONGEST, most=CALLS // parts)
+                    second = flood(conversation, request, IN_FLIGHT, LONGEST, most=CALLS // parts)
                     after = resident(running.pids()) / MEBI
                 finally:
                     running.close()
                 for figure, value in (("warm", warm), ("after", after), ("growth", after - warm)):
                     cast.add(row.name, figure, value)
-                cast.add(row.name, "calls", len(first.latencies) + len(more.latencies))
+                cast.add(row.name, "calls", len(first.latencies) + len(second.latencies))

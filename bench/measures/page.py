@@ -119,13 +119,13 @@ def measure(cast: Cast) -> None:
             pace = Pace(actor.conversation, request)
             before = processes.processor_seconds(running.pids())
             try:
-                found = _watch(_link(stage, row), watched)
+                figures = _watch(_link(stage, row), watched)
                 used = processes.processor_seconds(running.pids()) - before
             finally:
                 seconds = pace.stop()
             _add(cast, "", pace.latencies, used)
             cast.add(HUB, "rate", len(pace.latencies) / seconds)
-            for figure, value in found.items():
+            for figure, value in figures.items():
                 cast.add(HUB, figure, value)
         finally:
             running.close()
@@ -147,12 +147,12 @@ def _add(cast: Cast, when: str, latencies: list[float], used: float) -> None:
 def _link(stage: Stage, row: Row) -> str:
     """A link to the page, as `mcp-hub open` prints it. Raises Lost."""
     argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(stage.config)]
-    done = subprocess.run(
+    completed = subprocess.run(
         argv, cwd=ROOT, env=stage.environ(row), capture_output=True, text=True, timeout=60, check=False
     )
-    if done.returncode:
-        raise Lost(f"mcp-hub open: {done.stderr[-200:]}")
-    return done.stdout.split()[0]
+    if completed.returncode:
+        raise Lost(f"mcp-hub open: {completed.stderr[-200:]}")
+    return completed.stdout.split()[0]
 
 
 def _watch(link: str, seconds: float) -> dict[str, float]:
@@ -191,10 +191,10 @@ def _traced(session: Any, use: Callable[[], None], page: Any) -> float:
     """Returns the most milliseconds of processor time that one task of the page took during `use`."""
     events: list[dict[str, Any]] = []
     done: list[Any] = []
-    session.on("Tracing.dataCollected", lambda found: events.extend(found["value"]))
-    session.on("Tracing.tracingComplete", lambda found: done.append(found))
-    wanted = {"includedCategories": ["toplevel"]}
-    session.send("Tracing.start", {"traceConfig": wanted, "transferMode": "ReportEvents"})
+    session.on("Tracing.dataCollected", lambda message: events.extend(message["value"]))
+    session.on("Tracing.tracingComplete", lambda message: done.append(message))
+    trace_config = {"includedCategories": ["toplevel"]}
+    session.send("Tracing.start", {"traceConfig": trace_config, "transferMode": "ReportEvents"})
     use()
     session.send("Tracing.end")
     until = time.perf_counter() + PATIENCE / 1000
@@ -202,10 +202,10 @@ def _traced(session: Any, use: Callable[[], None], page: Any) -> float:
         if time.perf_counter() > until:
             raise Lost("the browser's trace did not end")
         page.wait_for_timeout(50)
-    named = [one for one in events if one.get("name") == "thread_name"]
-    main = {(one["pid"], one["tid"]) for one in named if one["args"]["name"] == "CrRendererMain"}
-    taken = [one["tdur"] for one in events if "tdur" in one and (one["pid"], one["tid"]) in main]
-    return max(taken, default=0) / 1000
+    thread_names = [event for event in events if event.get("name") == "thread_name"]
+    main = {(event["pid"], event["tid"]) for event in thread_names if event["args"]["name"] == "CrRendererMain"}
+    durations = [event["tdur"] for event in events if "tdur" in event and (event["pid"], event["tid"]) in main]
+    return max(durations, default=0) / 1000
 
 
 def _use(page: Any, seconds: float) -> None:

@@ -53,7 +53,7 @@ TABLE = Table.named(
 
 
 class Way(NamedTuple):
-    """Whom calls go to, in turn, and the processes that are counted."""
+    """The URLs that calls go to, in turn, and the processes whose time is counted."""
 
     urls: list[str]
     pids: list[int]
@@ -84,45 +84,45 @@ async def _figures(calls: int, forwards: int) -> dict[str, float]:
                 apart.append(await stack.enter_async_context(hub))
             served = []
             for count in (1, COUNT):
-                place = directory / str(count)
-                place.mkdir()
-                one = cluster(place, {"up": fake()}, count, balanced=False, **root)
-                served.append(await stack.enter_async_context(one))
+                path = directory / str(count)
+                path.mkdir()
+                context = cluster(path, {"up": fake()}, count, balanced=False, **root)
+                served.append(await stack.enter_async_context(context))
             client = await stack.enter_async_context(raw(served[-1].url))
-            ways = {
+            setups = {
                 "cpu one": Way([apart[0][1]], [apart[0][0].process.pid]),
                 "cpu replica": Way(served[0].urls, _pids(served[0])),
                 "cpu apart": Way([url for _, url in apart], [process.process.pid for process, _ in apart]),
                 "cpu three": Way(served[1].urls, _pids(served[1])),
             }
-            found = await _costs(client, ways, calls)
+            figures = await _costs(client, setups, calls)
             async with served[1].store.watched() as commands:
                 await _calls(client, served[1].urls, WARM)
-            found["uses"] = len(commands) / WARM
-        place = directory / "own"
-        place.mkdir()
+            figures["uses"] = len(commands) / WARM
+        path = directory / "own"
+        path.mkdir()
         own = {"own": {**fake(), "session": "client"}}
-        async with cluster(place, own, 2, balanced=False, **root) as two, raw(two.url) as client:
-            found |= await _forwards(two, client, forwards)
-    return found
+        async with cluster(path, own, 2, balanced=False, **root) as two, raw(two.url) as client:
+            figures |= await _forwards(two, client, forwards)
+    return figures
 
 
-async def _costs(client: RawClient, ways: dict[str, Way], calls: int) -> dict[str, float]:
-    """Milliseconds of processor time for one call each way, and for a second without calls."""
-    for way in ways.values():
-        await _calls(client, way.urls, WARM * len(way.urls))
-    before = {name: processor_seconds(way.pids) for name, way in ways.items()}
+async def _costs(client: RawClient, setups: dict[str, Way], calls: int) -> dict[str, float]:
+    """Milliseconds of processor time of one call in each setup, and of a second without calls."""
+    for setup in setups.values():
+        await _calls(client, setup.urls, WARM * len(setup.urls))
+    before = {name: processor_seconds(setup.pids) for name, setup in setups.items()}
     await asyncio.sleep(IDLE)
-    idle = {name: (processor_seconds(way.pids) - before[name]) / IDLE for name, way in ways.items()}
-    used = dict.fromkeys(ways, 0.0)
+    idle = {name: (processor_seconds(setup.pids) - before[name]) / IDLE for name, setup in setups.items()}
+    used = dict.fromkeys(setups, 0.0)
     for number in range(ROUNDS):
-        order = list(ways.items())
-        for name, way in order[number % len(order) :] + order[: number % len(order)]:
-            began, already = time.perf_counter(), processor_seconds(way.pids)
-            await _calls(client, way.urls, calls // ROUNDS)
-            used[name] += processor_seconds(way.pids) - already - idle[name] * (time.perf_counter() - began)
-    found = {name: 1000 * seconds / (calls // ROUNDS * ROUNDS) for name, seconds in used.items()}
-    return found | {f"idle {name}": 1000 * idle[f"cpu {name}"] / COUNT for name in ("apart", "three")}
+        order = list(setups.items())
+        for name, setup in order[number % len(order) :] + order[: number % len(order)]:
+            began, already = time.perf_counter(), processor_seconds(setup.pids)
+            await _calls(client, setup.urls, calls // ROUNDS)
+            used[name] += processor_seconds(setup.pids) - already - idle[name] * (time.perf_counter() - began)
+    figures = {name: 1000 * seconds / (calls // ROUNDS * ROUNDS) for name, seconds in used.items()}
+    return figures | {f"idle {name}": 1000 * idle[f"cpu {name}"] / COUNT for name in ("apart", "three")}
 
 
 async def _calls(client: RawClient, urls: list[str], calls: int) -> None:
@@ -136,23 +136,23 @@ async def _forwards(served: Cluster, client: RawClient, forwards: int) -> dict[s
     """A call at the owner of a session, and one that is forwarded there."""
     from tests.replicas.raw_client import text_of
 
-    owner, other = served.urls
+    owner, peer = served.urls
     await client.begin(owner)
     turns: dict[str, list[float]] = {"owner": [], "forwarded": []}
     used = {"owner": 0.0, "forwarded": 0.0}
-    for url in (owner, other) * 20:
+    for url in (owner, peer) * 20:
         text_of(await client.call("own__echo", {"text": "x"}, url))
     pids = _pids(served)
     for _ in range(forwards // 20):
-        for where, url in (("owner", owner), ("forwarded", other)):
+        for kind, url in (("owner", owner), ("forwarded", peer)):
             before = processor_seconds(pids)
             for _ in range(20):
                 began = time.perf_counter()
                 text_of(await client.call("own__echo", {"text": "x"}, url))
-                turns[where].append(1000 * (time.perf_counter() - began))
-            used[where] += processor_seconds(pids) - before
-    more = 1000 * (used["forwarded"] - used["owner"]) / len(turns["owner"])
-    return {where: median(times) for where, times in turns.items()} | {"cpu forward": max(0.0, more)}
+                turns[kind].append(1000 * (time.perf_counter() - began))
+            used[kind] += processor_seconds(pids) - before
+    extra = 1000 * (used["forwarded"] - used["owner"]) / len(turns["owner"])
+    return {kind: median(times) for kind, times in turns.items()} | {"cpu forward": max(0.0, extra)}
 
 
 def _pids(served: Cluster) -> list[int]:

@@ -10,7 +10,7 @@ from bench.table import Table
 
 SIZES = (1, 16)
 MEBI = 2**20
-MOST = 40
+MAX_CALLS = 40
 
 TABLE = Table(
     title="Results",
@@ -32,5 +32,5 @@ def measure(cast: Cast) -> None:
                     big = call(actor.conversation.era, actor.tool("big"), {"bytes": size * MEBI})
                     if turn == 0:
                         actor.conversation.ask(big)  # the server makes each size once
-                    found = flood(actor.conversation, big, 1, cast.plan.seconds, most=MOST)
-                    cast.add(actor.row, f"p50 {size}", found.quantile(0.5) * 1e3)
+                    sample = flood(actor.conversation, big, 1, cast.plan.seconds, most=MAX_CALLS)
+                    cast.add(actor.row, f"p50 {size}", sample.quantile(0.5) * 1e3)

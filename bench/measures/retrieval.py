@@ -56,32 +56,32 @@ def measure(cast: Cast) -> None:
             asyncio.run(_measured(cast, name, read(cast.plan.data)))
 
 
-async def _measured(cast: Cast, name: str, one: QuerySet) -> None:
-    queries = one.queries[:: max(1, len(one.queries) // FEW)] if cast.plan.small else one.queries
+async def _measured(cast: Cast, name: str, query_set: QuerySet) -> None:
+    queries = query_set.queries[:: max(1, len(query_set.queries) // FEW)] if cast.plan.small else query_set.queries
     async with Engine(Config(servers=())) as hub:
         process = hub.generation.own.meaning()
         search = ToolSearch(lambda: process, None, lambda route: False)
-        words = ToolSearch(lambda: None, None, lambda route: False)
+        lexical = ToolSearch(lambda: None, None, lambda route: False)
         if process is not None:
             await process.connected()
-        compares, seconds = await _warmed(search, one.catalog)
+        compares, seconds = await _warmed(search, query_set.catalog)
         if not compares:
             raise ValueError("meanings cannot be compared: the extra 'search' is not installed")
         cast.add(f"{name}: hub", "index", seconds * 1000)
-        cast.add(f"{name}: words", "index", (await _warmed(words, one.catalog))[1] * 1000)
-        ways: dict[str, Find] = {"hub": search.find, "words": words.find, "BM25": Bm25(one.catalog).find}
-        ways["meaning"] = Meaning(one.catalog).find
-        for way, find in ways.items():
+        cast.add(f"{name}: words", "index", (await _warmed(lexical, query_set.catalog))[1] * 1000)
+        methods: dict[str, Find] = {"hub": search.find, "words": lexical.find, "BM25": Bm25(query_set.catalog).find}
+        methods["meaning"] = Meaning(query_set.catalog).find
+        for method, find in methods.items():
             figures: dict[str, list[float]] = {}
             for query in queries:
-                for figure, value in (await _one(one, query, find, way in ("hub", "words"))).items():
+                for figure, value in (await _query_figures(query_set, query, find, method in ("hub", "words"))).items():
                     figures.setdefault(figure, []).append(value)
             for figure, values in figures.items():
                 # A figure is of all queries: half of them are found or not, so a median would say nothing.
                 cast.add(
-                    f"{name}: {way}", figure, sorted(values)[len(values) // 2] if figure == "ms" else fmean(values)
+                    f"{name}: {method}", figure, sorted(values)[len(values) // 2] if figure == "ms" else fmean(values)
                 )
-            cast.add(f"{name}: {way}", "p99", sorted(figures["ms"])[int(len(queries) * 0.99)])
+            cast.add(f"{name}: {method}", "p99", sorted(figures["ms"])[int(len(queries) * 0.99)])
         await search.close()
 
 
@@ -91,14 +91,14 @@ async def _warmed(search: ToolSearch, catalog: Catalog) -> tuple[bool, float]:
     return await search.warm(catalog), time.perf_counter() - began
 
 
-async def _one(one: QuerySet, query: Query, find: Find, tokens: bool) -> dict[str, float]:
+async def _query_figures(query_set: QuerySet, query: Query, find: Find, tokens: bool) -> dict[str, float]:
     began = time.perf_counter()
-    names = await find(one.catalog, query.text)
+    names = await find(query_set.catalog, query.text)
     figures = {"ms": (time.perf_counter() - began) * 1000}
-    figures |= scores(list(dict.fromkeys(one.labels[name] for name in names)), query.right)
+    figures |= scores(list(dict.fromkeys(query_set.labels[name] for name in names)), query.right)
     if tokens:
-        shown = [FoundTool(one.catalog.entry(TOOLS, name) or {}) for name in names[:20]]
-        figures["tokens"] = estimate_tokens(answer(f"{len(shown)} of {len(names)} tools found:", shown, 3, 1200))
+        tools = [FoundTool(query_set.catalog.entry(TOOLS, name) or {}) for name in names[:20]]
+        figures["tokens"] = estimate_tokens(answer(f"{len(tools)} of {len(names)} tools found:", tools, 3, 1200))
     return figures
 
 
@@ -115,25 +115,25 @@ class Bm25:
 
     def __init__(self, catalog: Catalog) -> None:
         self._names, texts = _texts(catalog)
-        self._counts = [Counter(_words(text)) for text in texts]
+        self._counts = [Counter(_terms(text)) for text in texts]
         self._mean = sum(counts.total() for counts in self._counts) / len(self._counts)
-        self._in = Counter(word for counts in self._counts for word in counts)
+        self._documents = Counter(term for counts in self._counts for term in counts)
 
     async def find(self, _: Catalog, query: str) -> Sequence[str]:
-        words = set(_words(query))
-        found = [(-self._score(words, counts), number) for number, counts in enumerate(self._counts)]
-        return [self._names[number] for score, number in sorted(found) if score < 0]
+        terms = set(_terms(query))
+        scored = [(-self._score(terms, counts), number) for number, counts in enumerate(self._counts)]
+        return [self._names[number] for score, number in sorted(scored) if score < 0]
 
-    def _score(self, words: set[str], counts: Counter[str]) -> float:
+    def _score(self, terms: set[str], counts: Counter[str]) -> float:
         score, length = 0.0, 0.25 + 0.75 * counts.total() / self._mean
-        for word in words & counts.keys():
-            there = self._in[word]
-            rare = math.log(1 + (len(self._counts) - there + 0.5) / (there + 0.5))
-            score += rare * counts[word] * 2.2 / (counts[word] + 1.2 * length)
+        for term in terms & counts.keys():
+            documents = self._documents[term]
+            idf = math.log(1 + (len(self._counts) - documents + 0.5) / (documents + 0.5))
+            score += idf * counts[term] * 2.2 / (counts[term] + 1.2 * length)
         return score
 
 
-def _words(text: str) -> list[str]:
+def _terms(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.casefold())
 
 
@@ -148,5 +148,5 @@ class Meaning:
         self._vectors: Any = self._model.embed(texts)
 
     async def find(self, _: Catalog, query: str) -> Sequence[str]:
-        like = self._vectors @ self._model.embed([query])[0]
-        return [self._names[number] for number in (-like).argsort(kind="stable")]
+        similarities = self._vectors @ self._model.embed([query])[0]
+        return [self._names[number] for number in (-similarities).argsort(kind="stable")]

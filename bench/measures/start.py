@@ -45,7 +45,7 @@ def measure(cast: Cast) -> None:
                 shift = turn % len(cast.plan.rows)
                 for row in (*cast.plan.rows[shift:], *cast.plan.rows[:shift]):
                     with cast.noting(row.name):
-                        shutil.rmtree(stage.kept(row), ignore_errors=True)
+                        shutil.rmtree(stage.data_directory(row), ignore_errors=True)
                         _start(cast, stage, row, f"{size}")
                         if row.name not in KEEPS_NOTHING:
                             _start(cast, stage, row, f"kept {size}")

@@ -19,8 +19,8 @@ async def serve(servers: dict[str, dict[str, Any]], transport: str, port: str, e
     """Serve clients over one transport until the end."""
     front: FastMCP[None] = FastMCP("mounts")
     for name, entry in servers.items():
-        where = entry["url"] if "url" in entry else StdioTransport(entry["command"], entry["args"])
-        front.mount(create_proxy(where, mode=MODES[era]), namespace=name)
+        source = entry["url"] if "url" in entry else StdioTransport(entry["command"], entry["args"])
+        front.mount(create_proxy(source, mode=MODES[era]), namespace=name)
     if transport == "stdio":
         await front.run_async("stdio", show_banner=False)
     else:

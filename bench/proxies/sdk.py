@@ -46,8 +46,8 @@ class Proxy:
             group.cancel_scope.cancel()
 
     async def _hold(self, name: str, entry: dict[str, Any], started: anyio.Event) -> None:
-        where = entry["url"] if "url" in entry else StdioServerParameters(command=entry["command"], args=entry["args"])
-        async with Client(where, mode=self._mode, cache=None) as client:
+        source = entry["url"] if "url" in entry else StdioServerParameters(command=entry["command"], args=entry["args"])
+        async with Client(source, mode=self._mode, cache=None) as client:
             session = client.session
             cursor = None
             while True:

@@ -48,7 +48,10 @@ def _query_set(tools: list[_Tool], queries: list[Query]) -> QuerySet:
     by_server: dict[str, list[_Tool]] = {}
     for tool in tools:
         by_server.setdefault(tool.server, []).append(tool)
-    sources = [CatalogSource(server, server, tuple(one.item() for one in of)) for server, of in by_server.items()]
+    sources = [
+        CatalogSource(server, server, tuple(member.item() for member in members))
+        for server, members in by_server.items()
+    ]
     catalog = Catalog.build(sources)
     about = {tool.server: tool.about for tool in tools}
     catalog.about = lambda server: about[server]
@@ -66,24 +69,25 @@ def _read(path: Path) -> Any:
 
 def metatool(data: Path) -> QuerySet:
     """HowieHwong/MetaTool (MIT): 199 plugins, a query for one of them each. What is fitted is fitted on this."""
-    place = data / "MetaTool" / "dataset"
-    plugins = _read(place / "plugin_des.json")
+    directory = data / "MetaTool" / "dataset"
+    plugins = _read(directory / "plugin_des.json")
     tools = [_Tool("plugins", {"name": name, "description": text}, name) for name, text in plugins.items()]
-    with (place / "data" / "all_clean_data.csv").open(encoding="utf-8", newline="") as file:
+    with (directory / "data" / "all_clean_data.csv").open(encoding="utf-8", newline="") as file:
         queries = [Query(row["Query"], {row["Tool"]: 1}) for row in csv.DictReader(file)]
     return _query_set(tools, queries)
 
 
 def golden(data: Path) -> QuerySet:
     """smart-mcp-proxy/mcpproxy-go (MIT): 45 tools of seven servers, 47 graded queries that never name the tool."""
-    place = data / "mcpproxy-go" / "specs" / "065-evaluation-foundation" / "datasets"
-    listed = _read(place / "corpus_v1.tools.json")["tools"]
+    directory = data / "mcpproxy-go" / "specs" / "065-evaluation-foundation" / "datasets"
+    listed = _read(directory / "corpus_v1.tools.json")["tools"]
     tools = [
-        _Tool(one["server"], {"name": one["tool"], "description": one["description"]}, one["tool_id"]) for one in listed
+        _Tool(entry["server"], {"name": entry["tool"], "description": entry["description"]}, entry["tool_id"])
+        for entry in listed
     ]
     queries = [
-        Query(one["query"], {label["tool_id"]: label["relevance"] for label in one["labels"] if label["relevance"]})
-        for one in _read(place / "retrieval_golden_v1.json")["queries"]
+        Query(entry["query"], {label["tool_id"]: label["relevance"] for label in entry["labels"] if label["relevance"]})
+        for entry in _read(directory / "retrieval_golden_v1.json")["queries"]
     ]
     return _query_set(tools, queries)
 
@@ -91,52 +95,52 @@ def golden(data: Path) -> QuerySet:
 def steps(data: Path) -> QuerySet:
     """icip-cas/LiveMCPBench (Apache-2.0): steps of tasks as people wrote them, where each step has its tool."""
     tools = _live_tools(data)
-    known = {tool.label for tool in tools}
+    known_labels = {tool.label for tool in tools}
     queries = []
     for task in _tasks(data):
         notes = task["Annotator Metadata"]
-        texts, names = _numbered(notes["Steps"]), _numbered(notes["Tools"])
+        texts, names = _numbered_items(notes["Steps"]), _numbered_items(notes["Tools"])
         if len(texts) == len(names):
-            queries += [Query(text, {name: 1}) for text, name in zip(texts, names, strict=True) if name in known]
+            queries += [Query(text, {name: 1}) for text, name in zip(texts, names, strict=True) if name in known_labels]
     return _query_set(tools, queries)
 
 
 def relabelled(data: Path) -> QuerySet:
     """The same steps with labels by the rule in bench/README.md: {"queries": [{"query", "labels": [names]}]}."""
     listed = _read(data / "relabelled_steps.json")["queries"]
-    queries = [Query(one["query"], dict.fromkeys(one["labels"], 1)) for one in listed if one["labels"]]
+    queries = [Query(entry["query"], dict.fromkeys(entry["labels"], 1)) for entry in listed if entry["labels"]]
     return _query_set(_live_tools(data), queries)
 
 
 def recorded(data: Path) -> QuerySet:
     """The same tasks: what a model asked its search for. Every tool that people noted for the task is right."""
     tools = _live_tools(data)
-    known = {tool.label for tool in tools}
-    right = {task["task_id"]: _numbered(task["Annotator Metadata"]["Tools"]) for task in _tasks(data)}
+    known_labels = {tool.label for tool in tools}
+    right = {task["task_id"]: _numbered_items(task["Annotator Metadata"]["Tools"]) for task in _tasks(data)}
     queries: dict[tuple[str, str], Query] = {}
     for file in sorted((data / "LiveMCPBench" / "baseline" / "annotation").glob("*.json")):
         for run in _read(file):
-            labels = {name: 1 for name in right[run["task_id"]] if name in known}
-            for text in _asked(run.get("messages") or []) if labels else ():
+            labels = {name: 1 for name in right[run["task_id"]] if name in known_labels}
+            for text in _recorded_queries(run.get("messages") or []) if labels else ():
                 queries.setdefault((run["task_id"], text), Query(text, labels))
     return _query_set(tools, list(queries.values()))
 
 
-def _asked(messages: list[dict[str, Any]]) -> list[str]:
+def _recorded_queries(messages: list[dict[str, Any]]) -> list[str]:
     """The queries of one run, without the marks that its search wants around them."""
-    found = []
+    queries = []
     for message in messages:
         for call in message.get("tool_calls") or []:
             if call["function"]["name"] == "route":
                 text = json.loads(call["function"]["arguments"]).get("query", "")
                 text = re.sub(r"</?tool_assistant>", "", text)
-                found.append(re.sub(r"(?m)^\s*(server|tool)\s*:\s*", "", text).strip())
-    return found
+                queries.append(re.sub(r"(?m)^\s*(server|tool)\s*:\s*", "", text).strip())
+    return queries
 
 
 def _tasks(data: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _read(data / "LiveMCPBench" / "annotated_data" / "all_annotations.json")
-    return found
+    tasks: list[dict[str, Any]] = _read(data / "LiveMCPBench" / "annotated_data" / "all_annotations.json")
+    return tasks
 
 
 def _live_tools(data: Path) -> list[_Tool]:
@@ -151,13 +155,13 @@ def _live_tools(data: Path) -> list[_Tool]:
 
 def live_servers(data: Path) -> dict[str, list[dict[str, Any]]]:
     """The same tools as {server: the definitions that it lists}."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    definitions: dict[str, list[dict[str, Any]]] = {}
     for tool in _live_tools(data):
-        found.setdefault(tool.server, []).append({"inputSchema": {"type": "object"}, **tool.wire})
-    return found
+        definitions.setdefault(tool.server, []).append({"inputSchema": {"type": "object"}, **tool.wire})
+    return definitions
 
 
-def _numbered(text: str) -> list[str]:
+def _numbered_items(text: str) -> list[str]:
     return [re.sub(r"^\s*\d+[.)]\s*", "", line).strip() for line in text.splitlines() if line.strip()]
 
 

@@ -45,13 +45,16 @@ class Answers:
         listed = {"tools": [_tool(name) for name in names[:tools]]}
         capabilities: dict[str, Any] = {"capabilities": {"tools": {}}}
         if era == "modern":
-            kept = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-            said = {"supportedVersions": [MODERN], "_meta": {"io.modelcontextprotocol/serverInfo": INFO}}
-            self._fixed = {"server/discover": {**said, **capabilities, **kept}, "tools/list": {**listed, **kept}}
+            cache_fields = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            identity = {"supportedVersions": [MODERN], "_meta": {"io.modelcontextprotocol/serverInfo": INFO}}
+            self._fixed = {
+                "server/discover": {**identity, **capabilities, **cache_fields},
+                "tools/list": {**listed, **cache_fields},
+            }
             self._end = b'}],"resultType":"complete"}}'
         else:
-            said = {"protocolVersion": HANDSHAKE, "serverInfo": INFO}
-            self._fixed = {"initialize": {**said, **capabilities}, "tools/list": listed, "ping": {}}
+            identity = {"protocolVersion": HANDSHAKE, "serverInfo": INFO}
+            self._fixed = {"initialize": {**identity, **capabilities}, "tools/list": listed, "ping": {}}
             self._end = b"}]}}"
         self._ready = {method: json.dumps(result).encode() for method, result in self._fixed.items()}
 

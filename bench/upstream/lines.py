@@ -18,9 +18,9 @@ def serve(answers: Answers) -> None:
             while view:
                 view = view[os.write(1, view) :]
 
-    rest = b""
+    remainder = b""
     while data := os.read(0, 1 << 18):
-        *lines, rest = (rest + data).split(b"\n")
+        *lines, remainder = (remainder + data).split(b"\n")
         out = []
         for line in lines:
             answer, wait = answers.answer(line)

@@ -27,7 +27,7 @@ class Page(asyncio.Protocol):
     def __init__(self, answers: Answers, streams: dict[int, asyncio.Transport]) -> None:
         self._answers = answers
         self._streams = streams
-        self._rest = b""
+        self._buffer = b""
         self._stream = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -37,16 +37,16 @@ class Page(asyncio.Protocol):
         self._streams.pop(self._stream, None)
 
     def data_received(self, data: bytes) -> None:
-        data = self._rest + data if self._rest else data
+        data = self._buffer + data if self._buffer else data
         while (end := data.find(b"\r\n\r\n")) >= 0:
             length = LENGTH.search(data, 0, end + 1)
-            whole = end + 4 + (int(length[1]) if length else 0)
-            if len(data) < whole:
+            request_end = end + 4 + (int(length[1]) if length else 0)
+            if len(data) < request_end:
                 break
             method, path, _ = data[: data.index(b"\r\n")].split(b" ")
-            self._take(method, path, data[end + 4 : whole])
-            data = data[whole:]
-        self._rest = data
+            self._take(method, path, data[end + 4 : request_end])
+            data = data[request_end:]
+        self._buffer = data
 
     def _take(self, method: bytes, path: bytes, body: bytes) -> None:
         if method == b"GET" and path == b"/sse":
@@ -59,7 +59,7 @@ class Page(asyncio.Protocol):
             self._transport.write(EMPTY % b"405 Method Not Allowed")
             return
         answer, wait = self._answers.answer(body)
-        write = self._answered
+        write = self._write_response
         if path.startswith(b"/messages"):
             self._transport.write(EMPTY % b"202 Accepted")
             stream = self._streams.get(int(path.rpartition(b"=")[2]))
@@ -78,7 +78,7 @@ class Page(asyncio.Protocol):
         else:
             write(answer)
 
-    def _answered(self, answer: bytes) -> None:
+    def _write_response(self, answer: bytes) -> None:
         self._transport.writelines((ANSWER % len(answer), answer))
 
 
