@@ -1,4 +1,4 @@
-"""The benchmark runs, says what it found and what it could not, and writes its files. No figure is asserted."""
+"""The benchmark runs, prints its figures and failures, and writes its files. No figure is asserted."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def raw(directory: Path, name: str) -> list[dict]:
 
 
 def test_the_short_benchmark_shows_every_section_and_writes_its_files(tmp_path: Path) -> None:
-    found = bench("--rows", "direct,hub", "--eras", "handshake", "--out", str(tmp_path), "--name", "smoke")
-    assert found.returncode == 0, found.stdout + found.stderr
+    result = bench("--rows", "direct,hub", "--eras", "handshake", "--out", str(tmp_path), "--name", "smoke")
+    assert result.returncode == 0, result.stdout + result.stderr
     for name in USUAL:
-        assert f"## {MEASURES[name].table.title}\n" in found.stdout
-    assert "## Targets" in found.stdout
-    assert found.stdout.strip() in tmp_path.joinpath("smoke.md").read_text()
+        assert f"## {MEASURES[name].table.title}\n" in result.stdout
+    assert "## Targets" in result.stdout
+    assert result.stdout.strip() in tmp_path.joinpath("smoke.md").read_text()
     ElementTree.parse(tmp_path / "smoke.svg")
     figures = raw(tmp_path, "smoke")
     assert [figure for figure in figures if "missing" in figure] == []
@@ -45,11 +45,11 @@ def test_the_short_benchmark_shows_every_section_and_writes_its_files(tmp_path: 
 
 
 def test_the_benchmark_measures_every_proxy_and_one_named_on_the_command_line(tmp_path: Path) -> None:
-    found = bench(
+    result = bench(
         "--measures", "calls", "--cells", "sse-http", "--eras", "modern", "--peer", f"other={OWN_PROXY}",
         "--rows", "direct,hub,fastmcp,other", "--out", str(tmp_path), "--name", "all",
     )  # fmt: skip
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     figures = raw(tmp_path, "all")
     assert [figure for figure in figures if "missing" in figure] == []
     measured = {figure["row"] for figure in figures if figure["figure"] == "p50"}
@@ -57,23 +57,23 @@ def test_the_benchmark_measures_every_proxy_and_one_named_on_the_command_line(tm
 
 
 def test_the_page_is_measured_in_a_browser(tmp_path: Path) -> None:
-    found = bench("--rows", "hub", "--measures", "page", "--out", str(tmp_path), "--name", "page")
-    assert found.returncode == 0, found.stdout + found.stderr
+    result = bench("--rows", "hub", "--measures", "page", "--out", str(tmp_path), "--name", "page")
+    assert result.returncode == 0, result.stdout + result.stderr
     measured = {figure["figure"] for figure in raw(tmp_path, "page")}
     assert {"paint", "bytes", "task", "task cpu", "rate", "p50", "p50 before"} <= measured
 
 
 def test_a_benchmark_row_that_fails_is_noted_and_the_others_run(tmp_path: Path) -> None:
-    found = bench(
+    result = bench(
         "--rows", "direct,broken", "--peer", "broken=false", "--measures", "calls,start",
         "--cells", "stdio-stdio,http-stdio", "--eras", "handshake", "--out", str(tmp_path), "--name", "noted",
     )  # fmt: skip
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     figures = raw(tmp_path, "noted")
     missing = {(figure["measure"], figure["cell"]) for figure in figures if "missing" in figure}
     assert missing == {("calls", "stdio-stdio"), ("calls", "http-stdio"), ("start", "stdio-stdio")}
     assert {figure["row"] for figure in figures if figure.get("values")} == {"direct"}
-    assert "\n- broken: " in found.stdout
+    assert "\n- broken: " in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_a_benchmark_row_that_fails_is_noted_and_the_others_run(tmp_path: Path) 
     ],
 )
 def test_invalid_benchmark_options_are_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    found = bench(*arguments, "--out", str(tmp_path))
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr
+    result = bench(*arguments, "--out", str(tmp_path))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,9 +109,9 @@ ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 def test_the_benchmark_parses_responses_the_same_in_any_segmentation(size: int) -> None:
     data = PLAIN + CHUNKED + STREAMED + ACCEPTED + PLAIN
     responses = Responses()
-    found = [whole for at in range(0, len(data), size) for whole in responses.feed(data[at : at + size])]
+    parsed = [response for at in range(0, len(data), size) for response in responses.feed(data[at : at + size])]
     plain = Response(200, b"abc", [BODY])
-    assert found == [plain, Response(200, None, [BODY]), Response(200, None, [BODY]), Response(202, None, []), plain]
+    assert parsed == [plain, Response(200, None, [BODY]), Response(200, None, [BODY]), Response(202, None, []), plain]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
@@ -120,36 +120,36 @@ def test_the_benchmark_parses_events_the_same_in_any_segmentation(size: int, end
     lines = [b"event: endpoint", b"data: /messages?x", b"", b": alive", b"", b"data: {", b"data: }", b"", b""]
     data = end.join(lines)
     events = Events()
-    found = [event for at in range(0, len(data), size) for event in events.feed(data[at : at + size])]
-    assert found == [(b"endpoint", b"/messages?x"), (b"message", b"{\n}")]
+    parsed = [event for at in range(0, len(data), size) for event in events.feed(data[at : at + size])]
+    assert parsed == [(b"endpoint", b"/messages?x"), (b"message", b"{\n}")]
 
 
-WAY = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", re.MULTILINE)
+PATH_LINE = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", re.MULTILINE)
 BOUNDS = {
     "tools/call over stdio": (90, 30),
     "tools/call over HTTP": (115, 37),
     "tools/list over HTTP": (45, 17),
 }
-"""Frames and files that the way of a request may pass."""
+"""The most frames and files on the path of a request."""
 
 
 def test_the_path_script_counts_frames_within_bounds_and_as_architecture_shows() -> None:
-    found = subprocess.run(
+    output = subprocess.run(
         [str(ROOT / "scripts" / "path"), "--steps"], capture_output=True, text=True, timeout=PATIENCE, check=True
     ).stdout
-    measured = WAY.findall(found)
+    measured = PATH_LINE.findall(output)
     for name, frames, files in measured:
         assert int(frames) <= BOUNDS[name][0]
         assert int(files) <= BOUNDS[name][1]
     assert [name for name, _, _ in measured] == list(BOUNDS)
-    # ARCHITECTURE.md shows the figures of today; the way of a request may differ by a frame or two.
-    shown = WAY.findall((ROOT / "ARCHITECTURE.md").read_text())
-    assert [name for name, _, _ in shown] == list(BOUNDS)
-    for (_, frames, files), (_, now, now_files) in zip(shown, measured, strict=True):
+    # ARCHITECTURE.md shows the figures of today; the path of a request may differ by a frame or two.
+    documented = PATH_LINE.findall((ROOT / "ARCHITECTURE.md").read_text())
+    assert [name for name, _, _ in documented] == list(BOUNDS)
+    for (_, frames, files), (_, now, now_files) in zip(documented, measured, strict=True):
         assert abs(int(frames) - int(now)) <= 2
         assert files == now_files
     for step in ("Chain.run", "Peer.request", "Catalog.resolve"):
-        assert step in found
+        assert step in output
 
 
 def test_the_benchmark_measures_search_quality_and_token_cost_over_sets_of_queries(tmp_path: Path) -> None:
@@ -161,8 +161,11 @@ def test_the_benchmark_measures_search_quality_and_token_cost_over_sets_of_queri
     steps = "\n".join(f"{n}. please {name.replace('_', ' ')}" for n, name in enumerate(names, 1))
     tools = "\n".join(f"{n}. {name}" for n, name in enumerate(names, 1))
     task = {"Annotator Metadata": {"Steps": steps, "Tools": tools}}
-    asked = json.dumps({"query": "<tool_assistant>tool: send a mail</tool_assistant>"})
-    run = {"task_id": "1", "messages": [{"tool_calls": [{"function": {"name": "route", "arguments": asked}}]}]}
+    search_arguments = json.dumps({"query": "<tool_assistant>tool: send a mail</tool_assistant>"})
+    run = {
+        "task_id": "1",
+        "messages": [{"tool_calls": [{"function": {"name": "route", "arguments": search_arguments}}]}],
+    }
     files: dict[str, object] = {
         "MetaTool/dataset/plugin_des.json": texts,
         "mcpproxy-go/specs/065-evaluation-foundation/datasets/corpus_v1.tools.json": {
@@ -184,7 +187,7 @@ def test_the_benchmark_measures_search_quality_and_token_cost_over_sets_of_queri
     table = data / "MetaTool/dataset/data/all_clean_data.csv"
     table.parent.mkdir()
     table.write_text("Query,Tool\nhow is the weather,get_weather\n")
-    found = bench(
+    result = bench(
         "--rows",
         "hub",
         "--measures",
@@ -196,18 +199,18 @@ def test_the_benchmark_measures_search_quality_and_token_cost_over_sets_of_queri
         "--name",
         "sets",
     )
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     figures = raw(tmp_path, "sets")
     assert [figure for figure in figures if "missing" in figure] == []
     measured = {(figure["row"], figure["figure"]): figure["values"] for figure in figures}
     sets = ("MetaTool", "golden set", "steps", "steps, relabelled", "recorded")
     assert {
-        (f"{one}: {way}", "recall@5") for one in sets for way in ("hub", "words", "BM25", "meaning")
+        (f"{query_set}: {method}", "recall@5") for query_set in sets for method in ("hub", "words", "BM25", "meaning")
     } <= measured.keys()
     assert measured["golden set: hub", "recall@1"] == [1.0]
-    assert {(way, "tokens") for way in ("all", "groups", "search", "code", "code, 10 calls")} <= measured.keys()
+    assert {(mode, "tokens") for mode in ("all", "groups", "search", "code", "code, 10 calls")} <= measured.keys()
 
 
 def test_the_retrieval_benchmark_without_data_names_the_option_it_needs(tmp_path: Path) -> None:
-    found = bench("--rows", "hub", "--measures", "retrieval", "--out", str(tmp_path), "--name", "none")
-    assert "it needs --data DIR" in found.stdout
+    result = bench("--rows", "hub", "--measures", "retrieval", "--out", str(tmp_path), "--name", "none")
+    assert "it needs --data DIR" in result.stdout

@@ -16,14 +16,14 @@ from tests.chaos.world import World
 from tests.fakes.client import ENVELOPE, MODERN
 
 BREATH = 0.01
-"""Seconds between two calls of one client: what is looked for are faults under calls, not load (`tests/load`)."""
+"""Seconds between two calls of one client: the run looks for faults under calls, not under load (`tests/load`)."""
 ANSWER_WITHIN = 60.0
 """Seconds any call may take; the hub's own deadline is far shorter."""
 
 
 @dataclass
 class Account:
-    """What became of each call: its nonce came back, or one coded error did."""
+    """The outcome of each call: its own nonce, or one coded error."""
 
     outcomes: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Account:
                 self.wrong.append(f"{nonce} of {target}: an error without a code: {result}")
             return str(code)
         text = result["content"][0]["text"]
-        if text not in (nonce, "\N{REPLACEMENT CHARACTER}" * 3):  # a server that garbles says what it can
+        if text not in (nonce, "\N{REPLACEMENT CHARACTER}" * 3):  # a garbling server returns what it can
             self.wrong.append(f"{nonce} of {target} was answered with {text[:80]!r}")
         return "ok"
 
@@ -68,7 +68,7 @@ class Caller:
         self._session: str | None = None
 
     async def run(self, over: asyncio.Event) -> None:
-        """Call until it is over."""
+        """Calls until `over` is set."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
         async with aiohttp.ClientSession(timeout=timeout) as http:
             if not self.modern:
@@ -104,7 +104,7 @@ class Caller:
 
 
 def _answer_of(data: bytes) -> Any:
-    """The one response on a stream of events."""
+    """Returns the only response on an event stream."""
     texts = [line[5:] for line in data.split(b"\n") if line.startswith(b"data:") and line[5:].strip()]
     (answer,) = [message for message in map(json.loads, texts) if "method" not in message]
     return answer

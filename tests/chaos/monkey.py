@@ -1,4 +1,4 @@
-"""Who disturbs the servers: one thing after the other, drawn at random from a seed."""
+"""The monkey that disturbs the servers: it draws one disturbance after the other at random from a seed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.chaos.world import Target, World
 PAUSE = (0.05, 0.4)
 """Seconds between two disturbances."""
 LASTS = (0.1, 3.0)
-"""Seconds one lasts."""
+"""Seconds that one disturbance lasts."""
 AT_ONCE = 4
-"""Servers in trouble at the same time; the others have to answer."""
+"""Servers that are disturbed at the same time; the others must answer."""
 
 
 class Monkey:
-    """`done` counts what was done."""
+    """Disturbs the servers of a world. `done` counts the disturbances by kind."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
@@ -29,9 +29,9 @@ class Monkey:
         self.done: Counter[str] = Counter()
 
     async def rage(self, seconds: float) -> None:
-        """Disturb for so long, then wait until every disturbance is over."""
-        ends = asyncio.get_running_loop().time() + seconds
-        while asyncio.get_running_loop().time() < ends:
+        """Disturbs for `seconds`, then waits until every disturbance is over."""
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(self._draw.uniform(*PAUSE))
             calm = [target for target in self._world.targets if target.id not in self._troubled]
             if len(self._troubled) < AT_ONCE and calm:
@@ -44,16 +44,16 @@ class Monkey:
 
     async def _disturb(self, target: Target, seconds: float) -> None:
         self._troubled.add(target.id)
-        what = self._draw.choices(("garble", "stop", "kill", "reload"), (5, 2, 2, 1))[0]
-        self.done[what] += 1
+        kind = self._draw.choices(("garble", "stop", "kill", "reload"), (5, 2, 2, 1))[0]
+        self.done[kind] += 1
         try:
-            if what == "garble":
+            if kind == "garble":
                 target.switch.write_text(self._draw.choice(target.faults))
                 await asyncio.sleep(seconds)
                 target.switch.write_text("")
-            elif what == "stop":
+            elif kind == "stop":
                 await self._stop(target, seconds)
-            elif what == "kill" and target.process is None:
+            elif kind == "kill" and target.process is None:
                 await self._kill(target)
             else:
                 target.reloads += 1

@@ -43,53 +43,53 @@ SUBSCRIBING = 5
 INTRUDING = 10
 """The parts of the sessions that subscribe to resources, and that try what is another principal's: one in so many."""
 FIRST_ANSWER = 1.0
-"""Seconds after a kill until somebody has an answer."""
+"""Seconds after a kill until the first answer of any client."""
 
 QUIET = 2.0
 
 Failing = Callable[[Cluster, Account], Awaitable[None]]
-"""Has one part after the other fail, and notes it."""
+"""Makes one part after the other fail, and records each fault."""
 
 
 class Report(msgspec.Struct):
-    """What happened, and what does not add up."""
+    """The counts of a run, and the promises that were broken."""
 
     seconds: float
     sessions: int
     subscribers: int
     changes: int
     told: int
-    """Changes that subscribers were told of, each counted."""
+    """Notifications of changes that subscribers received."""
     faults: list[Fault]
     outcomes: dict[str, int]
     first_answers: list[float]
     without_a_fault: list[float]
-    """The same, looked at QUIET seconds before each kill: what the machine takes at that time."""
+    """The same QUIET seconds before each kill: how long the machine takes without a fault."""
     wrong: list[str]
 
     def table(self) -> str:
-        """For people."""
-        counted = ", ".join(f"{count:,} {what}" for what, count in self.outcomes.items())
-        kinds = [one.kind for one in self.faults]
+        """Returns the report as text."""
+        counted = ", ".join(f"{count:,} {outcome}" for outcome, count in self.outcomes.items())
+        kinds = [entry.kind for entry in self.faults]
         failed = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
         lines = [
             f"{self.seconds:.0f} s, {self.sessions:,} sessions, {len(self.faults)} faults: {failed}",
             f"{sum(self.outcomes.values()):,} calls: {counted}",
             f"{self.changes:,} changes, of which {self.subscribers:,} subscribers were told {self.told:,} times",
-            f"first answer after a kill: {_said(self.first_answers)}; just before it: {_said(self.without_a_fault)}",
+            f"first answer after a kill: {_stats(self.first_answers)}; just before it: {_stats(self.without_a_fault)}",
         ]
         lines += [f"WRONG: {text}" for text in self.wrong[:50]] or ["every call and every change is accounted for"]
-        lines += [str(one) for one in self.faults if self.wrong]
+        lines += [str(entry) for entry in self.faults if self.wrong]
         return "\n".join(lines)
 
 
-def _said(seconds: list[float]) -> str:
+def _stats(seconds: list[float]) -> str:
     ordered = sorted(seconds) or [0.0]
     return f"{ordered[len(ordered) // 2]:.3f} s in the middle, {ordered[-1]:.3f} s at most"
 
 
 async def chaos(directory: Path, sessions: int, own: int, failing: Failing, pace: float) -> Report:
-    """One run, in which each session makes calls with at most `pace` seconds between two, until all has failed.
+    """Runs chaos: each session makes calls with at most `pace` seconds between two, until `failing` returns.
 
     `own`: sessions that also call a server with a process for each of them.
     """
@@ -113,21 +113,21 @@ async def chaos(directory: Path, sessions: int, own: int, failing: Failing, pace
             for name, token in TOKENS.items()
         }
         traffic = await open_sessions(account, clients, lambda number: kinds_of(number, own))
-        subscribers = [one.subscriber for one in traffic if one.subscriber is not None]
-        uris = [uri for one in subscribers for uri in one.uris]
-        running = [asyncio.ensure_future(one.run(stop, pace)) for one in traffic]
+        subscribers = [session.subscriber for session in traffic if session.subscriber is not None]
+        uris = [uri for subscriber in subscribers for uri in subscriber.uris]
+        running = [asyncio.ensure_future(session.run(stop, pace)) for session in traffic]
         running.append(asyncio.ensure_future(changes.run(uris, stop, 2 / CHANGES_A_SECOND)))
         began = time.monotonic()
         await failing(served, account)
         stop.set()
         await asyncio.gather(*running)
-        await asyncio.gather(*(one.settle(changes) for one in subscribers))
+        await asyncio.gather(*(subscriber.settle(changes) for subscriber in subscribers))
         return Report(
             time.monotonic() - began,
             len(traffic),
             len(subscribers),
             sum(len(times) for times in changes.made.values()),
-            sum(one.times_told for one in subscribers),
+            sum(subscriber.times_told for subscriber in subscribers),
             account.faults,
             account.counts(),
             account.first_answers(),
@@ -137,7 +137,7 @@ async def chaos(directory: Path, sessions: int, own: int, failing: Failing, pace
 
 
 def kinds_of(number: int, own: int) -> list[str]:
-    """What a session does, one at random after the other."""
+    """Returns the kinds of calls that a session draws from."""
     kinds = [OWN, OWN, MINE, "call", "modern"] if number < own else ["call", "call", "modern", "ask"]
     return [
         *kinds,
@@ -170,7 +170,7 @@ async def kill_store(served: Cluster, account: Account, until: Awaitable[None]) 
 
 
 async def pause(served: Cluster, account: Account, number: int, until: Awaitable[None]) -> None:
-    """Stops a replica, whose connections stay, and has it go on."""
+    """Stops a replica, whose connections stay open, and resumes it."""
     async with fault(account, PAUSE):
         served.signal(number, signal.SIGSTOP)
         await until
@@ -178,7 +178,7 @@ async def pause(served: Cluster, account: Account, number: int, until: Awaitable
 
 
 async def _fail_until(served: Cluster, account: Account, until: float) -> None:
-    """Has one part after the other fail, the replicas most often."""
+    """Makes one part after the other fail, the replicas most often."""
     turn = 0
     while time.monotonic() < until:
         await asyncio.sleep(EVERY)
@@ -207,7 +207,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="chaos") as directory:
         report = asyncio.run(chaos(Path(directory), sessions, own, failing, 2 * sessions / CALLS_A_SECOND))
     report.wrong += [
-        f"the first answer after a kill came after {one} s" for one in report.first_answers if one > FIRST_ANSWER
+        f"the first answer after a kill came after {seconds} s"
+        for seconds in report.first_answers
+        if seconds > FIRST_ANSWER
     ]
     print(report.table())
     return 1 if report.wrong else 0

@@ -18,4 +18,4 @@ async def test_every_guarantee_holds_while_servers_die_hang_and_send_invalid_mes
     report = await chaos(SECONDS, SEED, tmp_path)
     assert not report.wrong, report.table()
     assert report.outcomes["ok"] > 100
-    assert all(report.disturbances[what] for what in ("garble", "stop", "kill", "reload"))
+    assert all(report.disturbances[kind] for kind in ("garble", "stop", "kill", "reload"))

@@ -1,4 +1,4 @@
-"""Ten faulty servers of every transport and era behind one hub on a network, and what can be done to them."""
+"""Ten faulty servers of every transport and era behind one hub on a network, and the means to disturb them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READY = b"Serving"
 
 @dataclass
 class Target:
-    """One server: how it is reached, and what of it there is to disturb."""
+    """One server: its transport, its process, and the files that control its faults."""
 
     id: str
     transport: str
@@ -65,11 +65,11 @@ class Target:
         return {"command": command, "args": args, "env": {"RELOADS": str(self.reloads)}, **ENTRY}
 
     def executed(self) -> dict[str, int]:
-        """How often each nonce was carried out."""
-        found: dict[str, int] = {}
+        """Returns how often each nonce was executed."""
+        counts: dict[str, int] = {}
         for nonce in self.effects.read_text().split() if self.effects.exists() else ():
-            found[nonce] = found.get(nonce, 0) + 1
-        return found
+            counts[nonce] = counts.get(nonce, 0) + 1
+        return counts
 
 
 @dataclass
@@ -83,10 +83,10 @@ class World:
     config: Path
     run_dir: Path
     stopped: set[int] = field(default_factory=set)
-    """Processes that are held."""
+    """The ids of processes that are stopped."""
 
     def write(self) -> None:
-        """The configuration as it is now."""
+        """Writes the current configuration."""
         write(self.config, self.directory, self.targets)
 
     def reload(self) -> None:
@@ -94,7 +94,7 @@ class World:
         self.hub.process.send_signal(signal.SIGHUP)
 
     async def facts(self) -> dict[str, Any]:
-        """What the hub says of itself."""
+        """Returns the status of the hub, its descriptors, children and memory."""
         path = self.run_dir / f"{self.hub.process.pid}.sock"
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_unix_connection(str(path))
@@ -114,8 +114,8 @@ class World:
         if target.process is not None:
             return target.process.process.pid
         servers = (await self.facts())["servers"]
-        found: int | None = next(server["pid"] for server in servers if server["server"] == target.id)
-        return found
+        pid: int | None = next(server["pid"] for server in servers if server["server"] == target.id)
+        return pid
 
     def hold(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -128,7 +128,7 @@ class World:
             os.kill(pid, signal.SIGCONT)
 
     def calm(self) -> None:
-        """Nothing is wrong with anybody any more."""
+        """Ends all faults: resumes stopped processes and empties the switches."""
         for pid in list(self.stopped):
             self.let_go(pid)
         for target in self.targets:
@@ -136,7 +136,7 @@ class World:
 
 
 def write(config: Path, directory: Path, targets: list[Target]) -> None:
-    """The configuration of the hub; watched by nobody, loaded again on SIGHUP."""
+    """Writes the configuration of the hub, which is not watched, but loaded again on SIGHUP."""
     servers = {target.id: target.entry() for target in targets}
     tree = {"servers": servers, "cache_dir": str(directory / "cache"), "watch": False, "call_log": "off"}
     fresh = config.with_suffix(".new")
@@ -165,9 +165,9 @@ async def world(directory: Path) -> AsyncIterator[World]:
         serving = spawned([*HUB, "serve", "--sse", "--port", "0", "--config", str(config)], env=env)
         hub = await stack.enter_async_context(serving)
         stack.callback(_terminated, hub)
-        one = World(hub, await _base(hub), targets, directory, config, run_dir)
-        stack.callback(one.calm)
-        yield one
+        system = World(hub, await _base(hub), targets, directory, config, run_dir)
+        stack.callback(system.calm)
+        yield system
 
 
 async def _over_sse(stack: contextlib.AsyncExitStack, directory: Path) -> Target:
@@ -192,9 +192,9 @@ async def _over_sse(stack: contextlib.AsyncExitStack, directory: Path) -> Target
 
 async def _base(hub: StdioClient) -> str:
     await hub.until(lambda: READY in hub.stderr)
-    found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", hub.stderr)
-    assert found is not None
-    return found[1].decode()
+    match = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", hub.stderr)
+    assert match is not None
+    return match[1].decode()
 
 
 def _terminated(client: StdioClient) -> None:

@@ -1,4 +1,4 @@
-"""A server with a fault switch, over stdio or HTTP: it does right until a file says which wrong it is to do.
+"""A server with a fault switch, over stdio or HTTP: it behaves well until a file names a fault.
 
     python faulty.py --switch FILE [--effects FILE] [--era handshake|modern] [--http]
 
@@ -25,7 +25,7 @@ HANDSHAKE = "2025-11-25"
 Json = dict[str, Any]
 
 if "--http" in sys.argv:
-    import asyncio  # it takes longer than all the rest
+    import asyncio  # its import takes longer than all others
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--switch", type=Path, required=True)
@@ -74,7 +74,7 @@ def called(name: str, arguments: Json) -> Json:
 
 
 def answered(message: Json, now: str) -> Json:
-    """The answer of a server that does nothing wrong."""
+    """Returns the answer of a server without a fault."""
     method, params = message["method"], message.get("params") or {}
     modern = VERSION in (params.get("_meta") or {})
     if options.era == "handshake" and (modern or method == "server/discover"):
@@ -121,10 +121,10 @@ def say(text: str) -> None:
 
 
 def wrong(request_id: Any, good: bytes, now: str) -> bytes | None:
-    """What a faulty server writes instead of a good answer to a call; None: nothing."""
+    """Returns what a faulty server writes instead of a good answer to a call."""
     prefix = b'{"jsonrpc":"2.0","id":%s,' % json.dumps(request_id).encode()
     text = b'"result":{"content":[{"type":"text","text":"%s"}]}}\n'
-    known = {
+    replies = {
         "noise": lambda: b"some noise, no JSON\n" * 2000 + good,
         "invalid-utf8": lambda: prefix + text % b"\xff\xfe\x80",
         "not-json": lambda: prefix + b'"result": what?}\n',
@@ -141,7 +141,7 @@ def wrong(request_id: Any, good: bytes, now: str) -> bytes | None:
         "batch": lambda: b"[" + good.strip() + b"]\n",
         "blank": lambda: b"\n\n \n" + good,
     }
-    return known[now]() if now in known else good
+    return replies[now]() if now in replies else good
 
 
 def call_wrongly(message: Json, now: str) -> None:
@@ -182,7 +182,7 @@ def call_wrongly(message: Json, now: str) -> None:
         write(data)
 
 
-held: list[Json] = []
+queued: list[Json] = []
 
 
 def serve_stdio() -> None:
@@ -207,11 +207,11 @@ def serve_stdio() -> None:
         if message["method"] != "tools/call":
             write(line({"id": message["id"], **answered(message, now)}))
         elif now == "out-of-order":
-            held.append(message)
-            if len(held) == 3:
-                for one in reversed(held):
-                    write(line({"id": one["id"], **answered(one, now)}))
-                held.clear()
+            queued.append(message)
+            if len(queued) == 3:
+                for request in reversed(queued):
+                    write(line({"id": request["id"], **answered(request, now)}))
+                queued.clear()
         else:
             threading.Thread(target=call_wrongly, args=(message, now), daemon=True).start()
 
@@ -230,7 +230,7 @@ def reply(status: int, body: bytes = b"", kind: str = "application/json", **head
 
 
 async def http_wrongly(message: Json, now: str, writer: asyncio.StreamWriter) -> bool:
-    """Whether a fault has answered; the connection is closed then."""
+    """Answers with the fault, and returns whether there is one; the connection is closed then."""
     text = {
         "http-401": reply(
             401, b"no", "text/plain", www_authenticate='Bearer error="invalid_token"', connection="close"
@@ -290,21 +290,21 @@ async def one_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     if now == "http-session-lost" and message["method"] == "tools/call":
         sessions.clear()
         options.switch.write_text("")
-    known = headers.get(SESSION) in sessions or options.era == "modern"
-    if message["method"] not in ("initialize", "server/discover") and now != "http-no-session" and not known:
+    has_session = headers.get(SESSION) in sessions or options.era == "modern"
+    if message["method"] not in ("initialize", "server/discover") and now != "http-no-session" and not has_session:
         writer.write(reply(404, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}'))
         return True
-    everything = now in ("http-401", "http-500") or message["method"] == "tools/call"
-    if everything and now.startswith("http-") and await http_wrongly(message, now, writer):
+    is_affected = now in ("http-401", "http-500") or message["method"] == "tools/call"
+    if is_affected and now.startswith("http-") and await http_wrongly(message, now, writer):
         return False
     if now == "hang" and message["method"] == "tools/call":
         await asyncio.sleep(3600)
     answer = {"jsonrpc": "2.0", "id": message["id"], **await asyncio.to_thread(answered, message, now)}
-    more = {}
+    extra_headers = {}
     if message["method"] == "initialize" and now != "http-no-session":
-        more[SESSION] = f"s{os.urandom(8).hex()}"
-        sessions.add(more[SESSION])
-    writer.write(reply(200, json.dumps(answer).encode(), **more))
+        extra_headers[SESSION] = f"s{os.urandom(8).hex()}"
+        sessions.add(extra_headers[SESSION])
+    writer.write(reply(200, json.dumps(answer).encode(), **extra_headers))
     await writer.drain()
     return True
 

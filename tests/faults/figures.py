@@ -1,4 +1,4 @@
-"""What faults of a server cost its neighbour, and how soon its own calls end: a table for RELIABILITY.md.
+"""Measures what faults of a server cost its neighbour, and how soon its own calls end: a table for RELIABILITY.md.
 
 python -m tests.faults.figures [--rounds N] [FAULT ...]
 """
@@ -27,52 +27,52 @@ class Figures:
 
     middles: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
-    ended: list[float] = field(default_factory=list)
-    recovered: list[float] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
 
 
-async def timed(one: Front, until: asyncio.Event) -> tuple[float, float]:
-    """p50 and p99 of calls to the neighbour, one after the other, until the event; seconds."""
-    took = []
+async def timed(harness: Front, until: asyncio.Event) -> tuple[float, float]:
+    """Calls the neighbour, one call after the other, until the event; returns p50 and p99 in seconds."""
+    latencies = []
     for number in itertools.count():
         began = time.perf_counter()
-        assert await one.client.text("good__echo", {"text": f"n{number}"}) == f"n{number}"
-        took.append(time.perf_counter() - began)
-        if until.is_set() and len(took) >= 100:
-            return statistics.median(took), statistics.quantiles(took, n=100)[98]
+        assert await harness.client.text("good__echo", {"text": f"n{number}"}) == f"n{number}"
+        latencies.append(time.perf_counter() - began)
+        if until.is_set() and len(latencies) >= 100:
+            return statistics.median(latencies), statistics.quantiles(latencies, n=100)[98]
     raise AssertionError
 
 
-async def window(one: Front) -> tuple[float, float]:
+async def window(harness: Front) -> tuple[float, float]:
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(WINDOW, over.set)
-    return await timed(one, over)
+    return await timed(harness, over)
 
 
 async def measured(fault: Fault, rounds: int) -> Figures:
-    """All figures of one fault."""
+    """Returns all figures of one fault."""
     figures = Figures()
     with tempfile.TemporaryDirectory() as directory:
-        async with front(Path(directory), fault) as one:
-            await one.outcome("warm")
-            await window(one)
+        async with front(Path(directory), fault) as harness:
+            await harness.outcome("warm")
+            await window(harness)
             for number in range(rounds):
-                calm = await window(one)
+                calm = await window(harness)
                 over = asyncio.Event()
-                one.turn(fault.name)
-                beside = asyncio.create_task(timed(one, over))
+                harness.turn(fault.name)
+                beside = asyncio.create_task(timed(harness, over))
                 asyncio.get_running_loop().call_later(WINDOW, over.set)
                 began = time.perf_counter()
-                await asyncio.gather(*(one.outcome(f"r{number}c{n}") for n in range(3)))
-                figures.ended.append(time.perf_counter() - began)
+                await asyncio.gather(*(harness.outcome(f"r{number}c{n}") for n in range(3)))
+                figures.durations.append(time.perf_counter() - began)
                 middle, tail = await beside
                 figures.middles.append(middle / calm[0])
                 figures.ratios.append(tail / calm[1])
-                one.turn("")
+                harness.turn("")
                 began = time.perf_counter()
-                while (await one.outcome(f"a{time.perf_counter_ns()}"))[0] != OK:
+                while (await harness.outcome(f"a{time.perf_counter_ns()}"))[0] != OK:
                     pass
-                figures.recovered.append(time.perf_counter() - began)
+                figures.recoveries.append(time.perf_counter() - began)
     return figures
 
 
@@ -85,10 +85,10 @@ async def table(faults: list[Fault], rounds: int) -> None:
     for fault in faults:
         figures = await measured(fault, rounds)
         ratios += figures.ratios
-        ended, back = statistics.median(figures.ended), statistics.median(figures.recovered)
+        duration, recovery = statistics.median(figures.durations), statistics.median(figures.recoveries)
         ratio = statistics.median(figures.ratios)
         middle = statistics.median(figures.middles)
-        print(f"| {fault.name} | {middle:.2f}, {ratio:.2f} | {ended:.3f} s | {back:.3f} s |", flush=True)
+        print(f"| {fault.name} | {middle:.2f}, {ratio:.2f} | {duration:.3f} s | {recovery:.3f} s |", flush=True)
     print(f"\nThe median of all ratios of p99: {statistics.median(ratios):.2f}")
 
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("fault", nargs="*", help="names of tests/faults/table.py (default: all that show in calls)")
     options = parser.parse_args()
-    chosen = [one for one in FAULTS if one.name in options.fault or (not options.fault and not one.again)]
+    chosen = [fault for fault in FAULTS if fault.name in options.fault or (not options.fault and not fault.again)]
     asyncio.run(table(chosen, options.rounds))
 
 

@@ -1,4 +1,4 @@
-"""A faulty server and a good one behind a hub that can be asked how it is."""
+"""A faulty server and a good one behind a hub whose status can be queried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALM = {"retry": "off", "breaker": "off", "health": {"ping": "300ms"}}
 
 @dataclass
 class Front:
-    """The hub, its client, and what turns the fault on and off."""
+    """The hub, its client, and the switch of the fault."""
 
     client: StdioClient
     switch: Path
@@ -34,7 +34,7 @@ class Front:
         self.switch.write_text(fault)
 
     async def outcome(self, nonce: str, tool: str = "bad__effect") -> tuple[str, str]:
-        """What a call comes to, and the text of its error."""
+        """Makes a call, and returns its outcome and the text of its error."""
         async with asyncio.timeout(PATIENCE):
             answer = await self.client.start("tools/call", {"name": tool, "arguments": {"nonce": nonce}})
         if "error" in answer:
@@ -45,15 +45,15 @@ class Front:
         return str(result["_meta"]["mcp-hub/error"]["code"]), str(result["content"][0]["text"])
 
     async def facts(self) -> dict[str, Any]:
-        """What the hub says of itself, and what the system says of it."""
-        found: dict[str, Any] = await asyncio.to_thread(self._told)
+        """Returns the status of the hub, with its descriptors and children."""
+        facts: dict[str, Any] = await asyncio.to_thread(self._read_status)
         pid = self.client.process.pid
-        found["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a count is all that is wanted
+        facts["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a count is all that is wanted
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        found["children"] = len(children)
-        return found
+        facts["children"] = len(children)
+        return facts
 
-    def _told(self) -> Any:
+    def _read_status(self) -> Any:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(PATIENCE)
             asking.connect(str(self.status / f"{self.client.process.pid}.sock"))
@@ -64,13 +64,13 @@ class Front:
         return json.loads(data)
 
     def executed(self, nonce: str) -> int:
-        """How often the server has carried out a call."""
+        """Returns how often the server has executed a call."""
         return self.effects.read_text().split().count(nonce) if self.effects.exists() else 0
 
 
 @contextlib.asynccontextmanager
 async def front(directory: Path, fault: Fault, **bad: Any) -> AsyncIterator[Front]:
-    """A client of a hub over stdio in front of a server with this fault, and of a good one."""
+    """Starts a hub over stdio in front of a server with this fault and of a good one, and its client."""
     bad = {**CALM, "deadlines": {"call": fault.seconds, "connect": max(5, fault.seconds)}, **bad}
     if fault.http:
         bad["health"] = "off"  # its pings would keep every connection of the pool in use

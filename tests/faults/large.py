@@ -18,8 +18,8 @@ from typing import Any
 from tests.fakes.client import HUB, RpcError, StdioClient, fake, spawned, write_config
 from tests.fakes.watched import UNSEEN
 
-SEEN = 0.002
-"""Seconds; shorter callbacks are not told of, and those that were hardly seen at work up to UNSEEN times as long."""
+MIN_SECONDS = 0.002
+"""Seconds; shorter callbacks are not reported, nor are rarely sampled ones up to UNSEEN times as long."""
 PATIENCE = 150.0
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Large:
-    """One input: what a server lists and answers, how the hub is configured, what the client does."""
+    """One input: the lists and answers of a server, the configuration of the hub, the actions of the client."""
 
     does: Callable[[StdioClient], Awaitable[None]]
     lists: Json = field(default_factory=dict)
@@ -36,11 +36,11 @@ class Large:
     servers: int = 1
     version: str = "2025-11-25"
     again: bool = False
-    """Whether the second start, from the kept catalog, is what is looked at."""
+    """Whether the second start, from the cached catalog, is measured."""
 
 
-def tool(name: str, properties: Json | None = None, **more: Any) -> Json:
-    return {"name": name, "inputSchema": {"type": "object", "properties": properties or {}}, **more}
+def tool(name: str, properties: Json | None = None, **fields: Any) -> Json:
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties or {}}, **fields}
 
 
 def links(number: int, uri: str = "https://example.org/{}") -> Json:
@@ -49,7 +49,7 @@ def links(number: int, uri: str = "https://example.org/{}") -> Json:
 
 
 async def lists(client: StdioClient) -> None:
-    """All lists, and again after each was announced to have changed."""
+    """Reads all lists, page after page."""
     for method in ("tools", "resources", "resources/templates", "prompts"):
         cursor: Json = {}
         while cursor is not None:
@@ -109,7 +109,7 @@ WORDS = "word " * 200_000
 
 
 def cases() -> dict[str, Callable[[], Large]]:
-    """Made when they are needed: they are large."""
+    """Returns the cases by name. Each is made only when it is needed, as it is large."""
     many = [tool(f"tool_{n}", {"a": {"type": "string"}}, description=f"Does {n}.") for n in range(10_000)]
     text30 = {"content": [{"type": "text", "text": "x y\n" * 7_500_000}]}
     blocks = {"content": [{"type": "text", "text": f"block {n}"} for n in range(100_000)]}
@@ -273,7 +273,7 @@ def cases() -> dict[str, Callable[[], Large]]:
 
 @dataclass
 class Outcome:
-    """Seconds of the longest callback, frames apart, those of its frames, and where it was."""
+    """Seconds of a callback without its frames, the seconds of its frames, and its stack."""
 
     seconds: float = 0.0
     frames: float = 0.0
@@ -281,7 +281,7 @@ class Outcome:
 
 
 async def measured(case: Large) -> list[Outcome]:
-    """What kept the loop, longest first."""
+    """Returns the callbacks that blocked the loop, longest first."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         listed, stalls = directory / "lists.json", directory / "stalls"
@@ -292,36 +292,39 @@ async def measured(case: Large) -> list[Outcome]:
         lines: list[str] = []
         for _ in range(1 + case.again):
             stalls.unlink(missing_ok=True)
-            env = {"MCP_HUB_STALLS": str(stalls), "MCP_HUB_STALL": str(SEEN)}
+            env = {"MCP_HUB_STALLS": str(stalls), "MCP_HUB_STALL": str(MIN_SECONDS)}
             async with spawned([*HUB, "serve", "--config", str(config)], env=env) as client:
                 client.patience = PATIENCE
                 await client.initialize(case.version)
                 await case.does(client)
-                # What comes after is the end of the process, when nobody waits.
+                # What follows is the end of the process, when no client waits.
                 lines = stalls.read_text().splitlines() if stalls.exists() else []
-    found = [json.loads(line) for line in lines]
-    return sorted((Outcome(one["seconds"], one["frames"], one["stack"]) for one in found), key=lambda one: -one.seconds)
+    callbacks = [json.loads(line) for line in lines]
+    return sorted(
+        (Outcome(callback["seconds"], callback["frames"], callback["stack"]) for callback in callbacks),
+        key=lambda callback: -callback.seconds,
+    )
 
 
 async def table(chosen: list[str], explain: bool) -> None:
     print("| input | longest callback | its frames | callbacks over 20 ms |\n|---|---|---|---|", flush=True)
     for name, case in cases().items():
-        if chosen and not any(word in name for word in chosen):
+        if chosen and not any(pattern in name for pattern in chosen):
             continue
         try:
             async with asyncio.timeout(PATIENCE):
-                found = await measured(case())
+                outcomes = await measured(case())
         except Exception as error:
             print(f"| {name} | failed: {error!r:.200} |", flush=True)
             continue
-        worst = found[0] if found else Outcome()
-        over = sum(one.seconds > 0.02 for one in found)
-        longest = f"{worst.seconds * 1000:.0f} ms" if found else f"at most {SEEN * UNSEEN * 1000:.0f} ms"
+        worst = outcomes[0] if outcomes else Outcome()
+        over = sum(outcome.seconds > 0.02 for outcome in outcomes)
+        longest = f"{worst.seconds * 1000:.0f} ms" if outcomes else f"at most {MIN_SECONDS * UNSEEN * 1000:.0f} ms"
         print(f"| {name} | {longest} | {worst.frames * 1000:.0f} ms | {over} |", flush=True)
         if explain:
-            for one in found[:3]:
-                if one.seconds > 0.02:
-                    print(f"--- {one.seconds} s, frames {one.frames}\n" + one.stack[-1500:])
+            for outcome in outcomes[:3]:
+                if outcome.seconds > 0.02:
+                    print(f"--- {outcome.seconds} s, frames {outcome.frames}\n" + outcome.stack[-1500:])
 
 
 def main() -> None:

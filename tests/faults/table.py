@@ -1,4 +1,4 @@
-"""Every fault of an upstream, and what a call to it comes to while it lasts."""
+"""Every fault of an upstream, and the possible outcomes of a call to it during the fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = "an error of its own"
 
 @dataclass(frozen=True)
 class Fault:
-    """`comes_to`: what a call may come to. `words`: what its error says. `again`: it shows only on a new connection."""
+    """`comes_to`: possible outcomes of a call. `words`: text of its error. `again`: only a new connection shows it."""
 
     name: str
     comes_to: frozenset[str]
@@ -23,15 +23,15 @@ class Fault:
     again: bool = False
     era: str = "handshake"
     seconds: float = 2.0
-    """What a call may take."""
+    """The deadline of a call."""
 
     @property
     def http(self) -> bool:
         return self.name.startswith("http-")
 
 
-def fault(name: str, *comes_to: str, **more: Any) -> Fault:
-    return Fault(name, frozenset(comes_to), **more)
+def fault(name: str, *comes_to: str, **fields: Any) -> Fault:
+    return Fault(name, frozenset(comes_to), **fields)
 
 
 FAULTS = (
@@ -88,5 +88,7 @@ IN_BOTH = frozenset({
     "exit-at-start", "silent-at-start", "hang", "crash", "deaf", "not-json", "null-result", "storm", "out-of-order",
     "http-401", "http-500", "http-cut", "http-hanging-header",
 })  # fmt: skip
-EVERY = tuple(replace(one, era=era) for one in FAULTS for era in ERAS if era == "handshake" or one.name in IN_BOTH)
+EVERY = tuple(
+    replace(entry, era=era) for entry in FAULTS for era in ERAS if era == "handshake" or entry.name in IN_BOTH
+)
 """Each fault of a server of the handshake era, and of a modern one where the eras are served in different ways."""

@@ -16,11 +16,11 @@ async def running(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) 
     record = directory / "record"
     entry = fake("--record", str(record), enable_tools=["echo"], tools={"echo": {"preset": {"fixed": "ours"}}})
     async with network_hub(directory, {"up": entry}) as (_, base):
-        here = Front(int(base.rpartition(":")[2]), record)
-        lines = await initialized(here)  # type: ignore[arg-type]
-        answer = await here.post(lines, call())
+        hub = Front(int(base.rpartition(":")[2]), record)
+        lines = await initialized(hub)  # type: ignore[arg-type]
+        answer = await hub.post(lines, call())
         assert "result" in answer.json, answer
-        yield here
+        yield hub
 
 
 @pytest.fixture

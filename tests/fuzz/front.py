@@ -1,4 +1,4 @@
-"""One app in front of one hub in front of one process that writes down what it is asked."""
+"""One app in front of one hub in front of one process that records its requests."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Front:
         self.calls()
 
     async def settled(self) -> None:
-        """Everything that was sent to the process is in its record: a last call is, which came by the same pipe."""
+        """Makes a last call over the same pipe, so that everything sent before is in the record of the process."""
         body = {**CALL, "params": {**ARGUMENTS, "arguments": {"text": SETTLING}}}
         answer = await self.exchange("POST", "/mcp", self.in_session(), [json.dumps(body).encode()])
         assert SETTLING.encode() in answer.body
 
     async def handshake(self) -> None:
-        """A session of the revision that has batches."""
+        """Opens a session of the revision that has batches."""
         params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         body = json.dumps({**CALL, "method": "initialize", "params": params}).encode()
         answer = await self.exchange("POST", "/mcp", JSON, [body])
@@ -77,13 +77,13 @@ class Front:
             self.runner.close()
 
     def calls(self) -> list[dict[str, Any]]:
-        """The `params` of every call the process has got since the last look."""
+        """Returns the `params` of every call that the process has received since the last query."""
         with self.record.open("rb") as file:
             file.seek(self._read)
             messages = [json.loads(line) for line in file]
             self._read = file.tell()
-        found = [message["params"] for message in messages if message.get("method") == "tools/call"]
-        return [params for params in found if params.get("arguments") != {"text": SETTLING}]
+        calls = [message["params"] for message in messages if message.get("method") == "tools/call"]
+        return [params for params in calls if params.get("arguments") != {"text": SETTLING}]
 
     async def exchange(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: list[bytes]) -> Answer:
         request = HttpRequest(answer := Answer(), RequestHead(method, path.encode(), headers))
@@ -100,7 +100,7 @@ class Front:
 
 
 class Answer:
-    """What the app has sent, as the wire of one exchange; a client that leaves as soon as a stream has begun."""
+    """The wire of one exchange, which records what the app sends; its client leaves as soon as a stream has begun."""
 
     port = 8808
     peer = "127.0.0.1"
@@ -125,26 +125,26 @@ class Answer:
             if self.streams:
                 asyncio.get_running_loop().call_soon(self.leaves)
         while self.streams and data:
-            size, _, rest = data.partition(b"\r\n")
-            self.body += rest[: int(size, 16)]
-            data = rest[int(size, 16) + 2 :]
+            size, _, remainder = data.partition(b"\r\n")
+            self.body += remainder[: int(size, 16)]
+            data = remainder[int(size, 16) + 2 :]
         self.body += data
 
     async def writable(self) -> None:
-        """There is always room."""
+        """Returns at once: there is always room."""
 
     def regulate(self) -> None:
-        """What comes, comes."""
+        """Does nothing: no flow control is needed."""
 
     def stream_begun(self) -> None:
-        """What is written shows it."""
+        """Does nothing: the written head shows it."""
 
     def answered(self, *, keep: bool) -> None:
         assert not self.ended, "two answers to one request"
         self.ended = True
 
     def let_in(self) -> None:
-        """It has a place of its own."""
+        """Does nothing: there is no admission limit."""
 
     def abort(self) -> None:
         self.leaves()

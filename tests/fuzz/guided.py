@@ -19,7 +19,7 @@ from tests.fuzz import targets
 MAX_TEXT = 2048
 """Bytes of one text; every bound in the targets is far below."""
 SECONDS_A_TEXT = 20
-"""After which a text counts as a hang."""
+"""Seconds after which a text counts as a hang."""
 MAX_MEMORY = 2048
 """Mebibytes of one process, after which it counts as a leak."""
 SAFE = re.compile(rb"[\x20\x21\x23-\x5b\x5d-\x7e]")
@@ -55,56 +55,58 @@ def main() -> int:
 
 
 def guided(name: str, options: argparse.Namespace) -> bool:
-    """Run one target in a process of its own; whether it held."""
-    place: Path = options.corpus / name
-    place.mkdir(parents=True, exist_ok=True)
-    before = set(place.glob("crash-*")) | set(place.glob("timeout-*")) | set(place.glob("oom-*"))
+    """Runs one target in a process of its own, and returns whether it kept its promises."""
+    directory: Path = options.corpus / name
+    directory.mkdir(parents=True, exist_ok=True)
+    before = set(directory.glob("crash-*")) | set(directory.glob("timeout-*")) | set(directory.glob("oom-*"))
     argv = [sys.executable, "-m", "tests.fuzz.guided", "--one", "--target", name, "--corpus", str(options.corpus)]
     argv += ["--minutes", str(options.minutes), "--seed", str(options.seed)]
-    log = place.with_name(f"{name}.log")
+    log = directory.with_name(f"{name}.log")
     with log.open("wb") as file:
         code = subprocess.run(
             argv, stdout=file, stderr=file, timeout=options.minutes * 60 + 300, check=False
         ).returncode
-    said = log.read_text(errors="replace")
-    texts = _last(r"stat::number_of_executed_units:\s*(\d+)", said)
-    rate = _last(r"stat::average_exec_per_sec:\s*(\d+)", said)
-    reached = _last(r"cov: (\d+)", said)
-    found = sorted((set(place.glob("crash-*")) | set(place.glob("timeout-*")) | set(place.glob("oom-*"))) - before)
-    kept = sum(1 for _ in place.iterdir()) - len(found) - len(before)
-    broken = "none" if not found and code == 0 else ", ".join(one.name for one in found) or f"see {log}"
-    print(f"| {name} | {texts} | {rate} | {reached} | {kept} | {broken} |", flush=True)
-    for one in found:
-        sys.stderr.write(f"scripts/fuzz --target {name} --reproduce {one}\n")
-    return code == 0 and not found
+    log_text = log.read_text(errors="replace")
+    texts = _last(r"stat::number_of_executed_units:\s*(\d+)", log_text)
+    rate = _last(r"stat::average_exec_per_sec:\s*(\d+)", log_text)
+    reached = _last(r"cov: (\d+)", log_text)
+    artifacts = sorted(
+        (set(directory.glob("crash-*")) | set(directory.glob("timeout-*")) | set(directory.glob("oom-*"))) - before
+    )
+    corpus_size = sum(1 for _ in directory.iterdir()) - len(artifacts) - len(before)
+    broken = "none" if not artifacts and code == 0 else ", ".join(path.name for path in artifacts) or f"see {log}"
+    print(f"| {name} | {texts} | {rate} | {reached} | {corpus_size} | {broken} |", flush=True)
+    for path in artifacts:
+        sys.stderr.write(f"scripts/fuzz --target {name} --reproduce {path}\n")
+    return code == 0 and not artifacts
 
 
-def _last(pattern: str, said: str) -> str:
-    found = re.findall(pattern, said)
-    return f"{int(found[-1]):,}" if found else "?"
+def _last(pattern: str, text: str) -> str:
+    matches = re.findall(pattern, text)
+    return f"{int(matches[-1]):,}" if matches else "?"
 
 
 def fuzz(name: str, options: argparse.Namespace) -> None:
-    """Hand one target to libFuzzer, which ends the process."""
+    """Hands one target to libFuzzer, which ends the process."""
     import atheris
 
     logging.disable(logging.CRITICAL)
     with atheris.instrument_imports(include=["mcp_hub"]):
         module = targets.load(name)
-    place = options.corpus / name
+    directory = options.corpus / name
     for number, seed in enumerate(module.SEEDS):
-        (place / f"seed-{number}").write_bytes(seed)
-        module.target(seed)  # what is started once is started now
-    words = options.corpus / f"{name}.dict"
-    words.write_bytes(b"".join(b'"%s"\n' % _quoted(token) for token in module.TOKENS if 0 < len(token) <= 64))
+        (directory / f"seed-{number}").write_bytes(seed)
+        module.target(seed)  # starts now what is started once
+    dictionary = options.corpus / f"{name}.dict"
+    dictionary.write_bytes(b"".join(b'"%s"\n' % _quoted(token) for token in module.TOKENS if 0 < len(token) <= 64))
     atheris.Setup(
         [
             sys.argv[0],
-            str(place),
+            str(directory),
             f"-max_total_time={round(options.minutes * 60)}",
             f"-seed={options.seed}",
-            f"-dict={words}",
-            f"-artifact_prefix={place}/",
+            f"-dict={dictionary}",
+            f"-artifact_prefix={directory}/",
             f"-max_len={MAX_TEXT}",
             f"-timeout={SECONDS_A_TEXT}",
             f"-rss_limit_mb={MAX_MEMORY}",

@@ -1,4 +1,4 @@
-"""A hub that listens, in front of a process that writes down what it gets; and requests to it, in raw bytes."""
+"""A listening hub in front of a process that records its requests; and requests to it, in raw bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ META = json.dumps(ENVELOPE)
 
 @dataclass
 class Front:
-    """Where the hub listens, and what the process behind it has got."""
+    """The port of the hub, and the record of the process behind it."""
 
     port: int
     record: Path

@@ -1,4 +1,4 @@
-"""A second reader of HTTP/1.1, strict in everything: what it finds is beyond doubt, what is in doubt it leaves."""
+"""A second, strict reader of HTTP/1.1: it returns only messages that are beyond doubt, and ignores ambiguous ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _REQUEST = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % _TOKEN)
 _ANSWER = re.compile(rb"HTTP/1\.([01]) ([1-5]\d\d)(?: [\t\x20-\x7e]*)?\r\n")
 _FIELD = re.compile(rb"(%s):[ \t]*([\t\x20-\x7e\x80-\xff]*)\r\n" % _TOKEN)
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?\r\n")
-_WHOLE = re.compile(rb"http(s)?://([^/?#]*)")
+_ABSOLUTE_URL = re.compile(rb"http(s)?://([^/?#]*)")
 MAX_HEAD = 65_536
 _BODILESS = (204, 304)
 
 
 class Answer(NamedTuple):
-    """One that has come whole. `end`: where it ends in the text; `last`: whether the connection has to end there."""
+    """A complete response. `end`: its end in the text; `last`: whether the connection must end there."""
 
     status: int
     fields: Fields
@@ -29,71 +29,71 @@ class Answer(NamedTuple):
 
 
 def requests(text: bytes) -> list[bytes]:
-    """The bodies of the requests in a text, up to the first thing that is not beyond doubt."""
-    found: list[bytes] = []
+    """Returns the bodies of the requests in a text, up to the first ambiguous one."""
+    bodies: list[bytes] = []
     at = 0
     while True:
         while text[at : at + 1] in (b"\r", b"\n"):
-            at += 1  # blank lines before a request are passed over, by everybody
+            at += 1  # every reader skips blank lines before a request
         line = _REQUEST.match(text, at)
         read = fields(text, line.end()) if line is not None else None
         if line is None or read is None or not _is_head(line, read[0], read[1] - at):
-            return found
+            return bodies
         body = sized_body(text, read[1], read[0])
         if body is None:
-            return found
+            return bodies
         data, at = body
-        found.append(data)
+        bodies.append(data)
 
 
 def _is_head(line: re.Match[bytes], head: Fields, size: int) -> bool:
     """Whether a head is short enough, says one host in one way, and has a coding only where its version knows them."""
     hosts = [value.lower() for value in _all(head, b"host")]
-    whole = _WHOLE.match(line[2].lower())
-    port = b":443" if whole is not None and whole[1] else b":80"
+    url = _ABSOLUTE_URL.match(line[2].lower())
+    port = b":443" if url is not None and url[1] else b":80"
     return (
         size <= MAX_HEAD
-        and (whole is None or [whole[2].removesuffix(port)] == [host.removesuffix(port) for host in hosts])
+        and (url is None or [url[2].removesuffix(port)] == [host.removesuffix(port) for host in hosts])
         and not (line[3] == b"0" and _all(head, b"transfer-encoding"))
     )
 
 
 def answer(text: bytes, at: int, *, ended: bool) -> Answer | None:
-    """The answer that begins there, behind what stands before it. `ended`: nothing comes after the text."""
+    """Returns the final response at `at`, after interim ones. `ended`: no bytes follow the text."""
     while (line := _ANSWER.match(text, at)) is not None and (read := fields(text, line.end())) is not None:
-        found, at = read
+        head, at = read
         status, keeps = int(line[2]), line[1] == b"1"
         if status == 101:
             return None
         if status < 200:
             continue
-        words = [word.strip().lower() for word in b",".join(_all(found, b"connection")).split(b",")]
-        last = b"close" in words or not (keeps or b"keep-alive" in words)
+        tokens = [token.strip().lower() for token in b",".join(_all(head, b"connection")).split(b",")]
+        last = b"close" in tokens or not (keeps or b"keep-alive" in tokens)
         if status in _BODILESS:
-            return Answer(status, found, b"", at, last)
-        if not _all(found, b"content-length") and not _all(found, b"transfer-encoding"):
-            return Answer(status, found, text[at:], len(text), True) if ended else None
-        if _all(found, b"transfer-encoding") and not keeps:
+            return Answer(status, head, b"", at, last)
+        if not _all(head, b"content-length") and not _all(head, b"transfer-encoding"):
+            return Answer(status, head, text[at:], len(text), True) if ended else None
+        if _all(head, b"transfer-encoding") and not keeps:
             return None
-        body = sized_body(text, at, found)
-        return Answer(status, found, *body, last) if body is not None else None
+        body = sized_body(text, at, head)
+        return Answer(status, head, *body, last) if body is not None else None
     return None
 
 
 def fields(text: bytes, at: int) -> tuple[Fields, int] | None:
-    """The lines of a head behind its first, and where they end."""
-    found = []
+    """Returns the header fields behind the first line, and where they end."""
+    head = []
     while not text.startswith(b"\r\n", at):
         field = _FIELD.match(text, at)
         if field is None:
             return None
-        found.append((field[1].lower(), field[2].strip(b" \t")))
+        head.append((field[1].lower(), field[2].strip(b" \t")))
         at = field.end()
-    return found, at + 2
+    return head, at + 2
 
 
 def sized_body(text: bytes, at: int, head: Fields) -> tuple[bytes, int] | None:
-    """A body whose head says where it ends, and where that is; a head that says nothing has none."""
+    """Returns the body that the head delimits, and its end; without a length or coding it is empty."""
     lengths = _all(head, b"content-length")
     codings = [value.lower() for value in _all(head, b"transfer-encoding")]
     if codings:

@@ -1,4 +1,4 @@
-"""Decisions out of bytes, so that one text of bytes is one whole run of a target, whoever made it."""
+"""Decisions out of bytes, so that one text of bytes determines a whole run of a target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Supply:
-    """Takes decisions from the front of `data`; where nothing is left, everything is zero, empty or the first."""
+    """Takes decisions from the front of `data`; at the end, everything is zero, empty or the first."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -20,28 +20,28 @@ class Supply:
         return self._at < len(self._data)
 
     def below(self, limit: int) -> int:
-        """A number from 0 to `limit` - 1, of one byte or two."""
+        """Returns a number from 0 to `limit` - 1, from one byte or two."""
         size = 1 if limit <= 256 else 2
         return int.from_bytes(self._take(size), "big") % limit
 
     def one_of(self, choices: Sequence[T]) -> T:
         return choices[self.below(len(choices))]
 
-    def piece(self, most: int = 64) -> bytes:
-        """Some bytes, their number said by the first."""
-        return self._take(self.below(most + 1))
+    def piece(self, max_size: int = 64) -> bytes:
+        """Returns some bytes; the first byte gives their number."""
+        return self._take(self.below(max_size + 1))
 
     def rest(self) -> bytes:
         return self._take(len(self._data))
 
-    def cuts(self, most: int = 16) -> list[int]:
-        """Where to cut what comes: numbers to be taken modulo its length."""
-        return [self.below(65536) for _ in range(self.below(most))]
+    def cuts(self, max_count: int = 16) -> list[int]:
+        """Returns positions to cut a text at, to be taken modulo its length."""
+        return [self.below(65536) for _ in range(self.below(max_count))]
 
     def _take(self, size: int) -> bytes:
-        taken = self._data[self._at : self._at + size]
-        self._at += len(taken)
-        return taken
+        chunk = self._data[self._at : self._at + size]
+        self._at += len(chunk)
+        return chunk
 
 
 def split(text: bytes, cuts: Sequence[int]) -> list[bytes]:

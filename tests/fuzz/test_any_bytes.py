@@ -1,4 +1,4 @@
-"""Every target on many texts of bytes, the same ones each time; each notices when its promise is broken."""
+"""Runs every target on many texts of bytes, the same ones each time; each detects a planted fault."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FACTORS = {"configuration": 8, "bodies": 8, "sockets": 8, "readers": 40}
 
 
 def texts(target: str) -> st.SearchStrategy[bytes]:
-    """Pieces worth putting together, single bytes between them, behind a start worth beginning with."""
+    """Generates a seed or a short start, followed by tokens and single bytes."""
     module = targets.load(target)
     piece = st.one_of(st.sampled_from(module.TOKENS), st.binary(min_size=1, max_size=3))
     start = st.one_of(st.sampled_from(module.SEEDS), st.binary(max_size=6))
-    return st.builds(lambda first, more: first + b"".join(more), start, st.lists(piece, max_size=24))
+    return st.builds(lambda first, pieces: first + b"".join(pieces), start, st.lists(piece, max_size=24))
 
 
 @pytest.mark.parametrize("name", targets.NAMES)
@@ -53,7 +53,7 @@ def test_no_input_of_a_fuzz_target_violates_its_invariants(name: str) -> None:
     run()
 
 
-# --- each target sees the fault it is there for ----------------------------------------------------------------
+# --- each target detects its planted fault ---------------------------------------------------------------------
 
 _PARAMS = len('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{')
 _NAME = bodies.TOKENS.index(b'"Name":"up__echo",')
@@ -78,21 +78,21 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
     "readers": (MessageMachine, "on_body", lambda self, piece: None, b"\x00\x00" + WITH_BODY),
     "bodies": (dispatcher, "ambiguous_member", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
 }
-"""What to replace in the product by what, and the bytes that must be objected to then."""
+"""(owner, attribute, replacement, bytes): the target must fail for the bytes once the attribute is replaced."""
 
 
 @pytest.mark.parametrize("name", targets.NAMES)
 def test_each_fuzz_target_detects_its_planted_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = targets.load(name)
-    place, attribute, fault, data = FAULTS[name]
+    owner, attribute, fault, data = FAULTS[name]
     module.target(data)
-    monkeypatch.setattr(place, attribute, fault)
+    monkeypatch.setattr(owner, attribute, fault)
     with pytest.raises(AssertionError):
         module.target(data)
 
 
 def test_a_recorded_fuzz_input_can_be_replayed(tmp_path: Path) -> None:
-    found = tmp_path / "crash-1"
-    found.write_bytes(targets.load("lines").SEEDS[0])
-    argv = [sys.executable, "-m", "tests.fuzz.guided", "--target", "lines", "--reproduce", str(found)]
+    path = tmp_path / "crash-1"
+    path.write_bytes(targets.load("lines").SEEDS[0])
+    argv = [sys.executable, "-m", "tests.fuzz.guided", "--target", "lines", "--reproduce", str(path)]
     assert subprocess.run(argv, timeout=60, check=False).returncode == 0

@@ -42,16 +42,16 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 async def test_a_second_spelling_of_a_known_member_is_refused(front: Front, spelling: str) -> None:
-    other = f'"{spelling}":{json.dumps(SHUT) if spelling[:1].lower() == "n" else "{}"},'
-    for answer in await both(front, call(other), call(other, META)):
+    member = f'"{spelling}":{json.dumps(SHUT) if spelling[:1].lower() == "n" else "{}"},'
+    for answer in await both(front, call(member), call(member, META)):
         assert answer.code == INVALID_PARAMS
     assert front.called() == []
 
 
 @pytest.mark.parametrize("spelling", ["progresstoken", "ProgressToken", "io.modelcontextprotocol/protocolversion"])
 async def test_a_second_spelling_of_an_envelope_key_is_refused(front: Front, spelling: str) -> None:
-    more = json.dumps({**ENVELOPE, spelling: 1})
-    for answer in await both(front, call(meta=json.dumps({spelling: 1})), call(meta=more)):
+    envelope = json.dumps({**ENVELOPE, spelling: 1})
+    for answer in await both(front, call(meta=json.dumps({spelling: 1})), call(meta=envelope)):
         assert answer.code == INVALID_PARAMS
     assert front.called() == []
 

@@ -65,9 +65,9 @@ def test_an_error_about_a_file_contains_none_of_its_control_characters(tmp_path:
     path = tmp_path / "servers.json"
     path.write_bytes(b'{"a": \x1b]0;x}')
     path.chmod(0o600)
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as raised:
         read_config(path, {}, tmp_path)
-    assert all(line.isprintable() for line in str(found.value).split("\n"))
+    assert all(line.isprintable() for line in str(raised.value).split("\n"))
 
 
 @pytest.mark.anyio

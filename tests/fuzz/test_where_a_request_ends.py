@@ -17,10 +17,10 @@ pytestmark = pytest.mark.anyio
 
 
 @contextlib.asynccontextmanager
-async def raw(front: Front, head: list[str], rest: bytes) -> AsyncIterator[Connection]:
+async def raw(front: Front, head: list[str], body: bytes) -> AsyncIterator[Connection]:
     async with connected(front) as connection:  # type: ignore[arg-type]
         start = ["POST /mcp HTTP/1.1", f"Host: 127.0.0.1:{front.port}", *head, "", ""]
-        connection.send("\r\n".join(start).encode("latin-1") + rest)
+        connection.send("\r\n".join(start).encode("latin-1") + body)
         yield connection
 
 
@@ -90,15 +90,15 @@ async def test_a_transfer_coding_that_some_parsers_ignore_closes_the_connection(
     [b"2;x\n\r\n{}", b"+2\r\n{}\r\n", b"0x2\r\n{}\r\n", b"2\n{}\n", b"fffffffffffffffff\r\n{}", b" 2\r\n{}\r\n"],
 )
 async def test_a_chunk_with_an_ambiguous_size_closes_its_connection(front: Front, chunk: bytes) -> None:
-    rest = chunk + b"0\r\n\r\n" + hidden(front)
-    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
+    body = chunk + b"0\r\n\r\n" + hidden(front)
+    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], body) as connection:
         assert await connection.ended()
     assert front.called() == []
 
 
 async def test_a_request_after_a_valid_chunked_one_is_answered_separately(front: Front) -> None:
-    rest = b"2\r\n{}\r\n0\r\n\r\n" + hidden(front)
-    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
+    body = b"2\r\n{}\r\n0\r\n\r\n" + hidden(front)
+    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], body) as connection:
         assert (await connection.response()).status == 400
         assert "result" in (await connection.response()).json
     assert len(front.called()) == 1

@@ -25,7 +25,7 @@ _HEAD = (
 
 @dataclass
 class Tally:
-    """What became of all calls. Each of them is in exactly one of `outcomes`."""
+    """The outcomes of all calls. Each call counts in exactly one of `outcomes`."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     """`own`: the nonce that was sent; a code of the hub's; `foreign`: another's nonce; `lost`: no answer."""
@@ -46,14 +46,14 @@ class Client:
         self._port = port
         self._era = era
         self.session = ""
-        """The header line that says which session it is; `""` in the modern era."""
+        """The header line with the session id; `""` in the modern era."""
         self.first_id = 1
         self._head = _HEAD.format(host=f"127.0.0.1:{port}")
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
     async def open(self) -> None:
-        """Connect and, in the handshake era, shake hands."""
+        """Connects and, in the handshake era, initializes the session."""
         async with asyncio.timeout(PATIENCE):
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
             if self._era == "modern":
@@ -65,7 +65,7 @@ class Client:
             await self.post("notifications/initialized", None, None)
 
     async def post(self, method: str, params: dict[str, Any] | None, request_id: Any) -> tuple[dict[str, str], Any]:
-        """Headers and message of the answer to one POST."""
+        """Sends one POST, and returns the headers and the message of its answer."""
         self.send(method, params, request_id)
         async with asyncio.timeout(PATIENCE):
             return await self.answer()
@@ -98,15 +98,15 @@ class Client:
         while size := int(await self.reader.readuntil(b"\r\n"), 16):
             body += (await self.reader.readexactly(size + 2))[:-2]
         await self.reader.readexactly(2)
-        found = None
+        response = None
         for line in body.split(b"\n"):
             if line.startswith(b"data: {"):
                 message = json.loads(line[6:])
-                found = message if "id" in message and "method" not in message else found
-        return headers, found
+                response = message if "id" in message and "method" not in message else response
+        return headers, response
 
     async def call(self, tool: str, nonce: str, request_id: int, tally: Tally, **arguments: Any) -> None:
-        """One call with a nonce nobody else has; what it came to is counted."""
+        """Makes one call with a unique nonce, and counts its outcome."""
         began = time.perf_counter()
         try:
             _, answer = await self.post(
@@ -139,7 +139,7 @@ def verdict(answer: Any, request_id: int, nonce: str) -> str:
 
 
 async def opened(port: int, era: Era, count: int) -> list[Client]:
-    """So many clients, all there at the same time."""
+    """Opens `count` clients at the same time."""
     clients = [Client(port, era) for _ in range(count)]
     async with asyncio.TaskGroup() as group:
         for client in clients:
@@ -155,11 +155,11 @@ async def calling(clients: list[Client], calls: int, tool: str, **arguments: Any
     """All clients call at the same time, each of them `calls` times in a row; the ids are the same for all."""
     tally = Tally()
 
-    async def one(number: int, client: Client) -> None:
+    async def run(number: int, client: Client) -> None:
         for request_id in range(client.first_id, client.first_id + calls):
             await client.call(tool, f"{tool}/{number}/{request_id}", request_id, tally, **arguments)
 
     async with asyncio.TaskGroup() as group:
         for number, client in enumerate(clients):
-            group.create_task(one(number, client))
+            group.create_task(run(number, client))
     return tally

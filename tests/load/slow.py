@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from tests.load.clients import PATIENCE, Client, opened
 
 PAUSE = 0.5
-"""Seconds between two bytes of one that trickles."""
+"""Seconds between two bytes of a client that trickles."""
 UNREAD = 1024 * 1024
-"""Bytes of an answer nobody reads: more than the sockets on both sides take."""
+"""Bytes of an unread answer: more than the socket buffers of both sides hold."""
 
 
 @contextlib.asynccontextmanager
 async def slow_clients(port: int, count: int, tool: str) -> AsyncIterator[None]:
-    """A third of each kind, while the block runs. `tool` answers with as many `bytes` as it is asked for."""
+    """Runs slow clients beside the block, a third of each kind. `tool` answers with as many `bytes` as requested."""
     heads = count // 3
     bodies = await opened(port, "handshake", count // 3)
     deaf = [Client(port, "handshake") for _ in range(count - heads - len(bodies))]
@@ -29,7 +29,7 @@ async def slow_clients(port: int, count: int, tool: str) -> AsyncIterator[None]:
             sock = client.writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.send("tools/call", {"name": tool, "arguments": {"bytes": UNREAD}}, 1)
-        for client in deaf:  # when the answer has begun, nothing is left to do for it but to wait
+        for client in deaf:  # once the answer has begun, the hub can only wait
             async with asyncio.timeout(PATIENCE):
                 await client.reader.readuntil(b"\r\n\r\n")
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ async def slow_clients(port: int, count: int, tool: str) -> AsyncIterator[None]:
 
 
 async def _trickle_head(port: int) -> None:
-    """Headers that never end; a new connection when the old one was ended for it."""
+    """Sends headers that never end, over a new connection whenever the hub closes the old one."""
     while True:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -54,7 +54,7 @@ async def _trickle_head(port: int) -> None:
 
 
 async def _trickle_body(client: Client) -> None:
-    """A body whose end does not come."""
+    """Sends a body that never ends."""
     params = {"name": "nobody", "arguments": {"text": "x" * 1000}}
     client.send("tools/call", params, 1, keep=1000)
     await _trickle(client.writer)

@@ -1,4 +1,4 @@
-"""A thousand clients at the same time, with equal ids: each gets its own answers, and whoever is too many is told."""
+"""A thousand clients with equal ids call at once: each gets its own answers, and calls beyond a limit an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def descriptors() -> None:
 
 @contextlib.asynccontextmanager
 async def listening(directory: Path, **entries: dict) -> AsyncIterator[int]:
-    """The port of a hub."""
+    """Starts a hub, and yields its port."""
     async with network_hub(directory, {"up": fake(), **entries}) as (_, base):
         yield int(base.rpartition(":")[2])
 
@@ -82,7 +82,7 @@ async def test_a_client_with_many_waiting_calls_does_not_delay_others_until_all_
             client.session = greedy[0].session
             client.send("tools/call", {"name": "narrow__echo", "arguments": {"text": "greedy"}}, request_id)
         modest.send("tools/call", {"name": "narrow__echo", "arguments": {"text": "modest"}}, 1)
-        await holder.close()  # its call is cancelled: those that wait are carried out one after the other
+        await holder.close()  # its call is cancelled: the waiting calls run one after the other
         async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(*(client.answer() for client in (*greedy, modest)))
         assert all("result" in answer for _, answer in answers)

@@ -1,6 +1,6 @@
-"""What is fuzzed: one function each, bytes -> None, that raises where a promise of the hub is broken.
+"""The fuzz targets: one function each, bytes -> None, that raises where a promise of the hub is broken.
 
-Beside `target` each module has `TOKENS`, pieces worth putting in, and `SEEDS`, texts worth starting from. The tests run
+Beside `target` each module has `TOKENS`, pieces worth inserting, and `SEEDS`, texts worth starting from. The tests run
 them with hypothesis, `scripts/fuzz` guided by coverage.
 """
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Final
 
 STALL: Final = 0.1
-"""Seconds of processor time for one text, which has some hundred bytes: more would keep a hub's loop."""
+"""Seconds of processor time for one text, which has some hundred bytes: more would block a hub's loop."""
 
 NAMES = (
     "lines",
@@ -32,12 +32,12 @@ NAMES = (
 
 
 def load(name: str) -> ModuleType:
-    """The module of one target; imported only now, so that a coverage-guided run can instrument what it imports."""
+    """Imports the module of one target, only now, so that a coverage-guided run can instrument what it imports."""
     return importlib.import_module(f"{__name__}.{name}")
 
 
 def run(module: ModuleType, data: bytes) -> None:
-    """One text, which must not take longer than `STALL`; what is only slow the first time is none."""
+    """Runs one text, which must not take longer than `STALL` in any of three attempts."""
     for attempt in range(3):
         began = time.thread_time()
         module.target(data)

@@ -1,6 +1,6 @@
-"""Bytes of a server over HTTP: what its client is given is what a strict reader finds there, and nobody else's.
+"""Bytes of a server over HTTP: its client gets what a strict reader finds there, and no answer to another request.
 
-The connection has no wire: what it is told is what a loop would tell it.
+The connection has no wire: the target calls it as a loop would.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_CUTS = 6
 
 
 class Wire(asyncio.Transport):
-    """Takes everything, and says nothing by itself."""
+    """A transport that accepts everything and sends nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,27 +71,27 @@ class Wire(asyncio.Transport):
 
 
 class Exchange:
-    """A request, where in the text its answer can begin, and all that was told of it."""
+    """A request, the position in the text at which its answer can begin, and its outcomes."""
 
     def __init__(self, connection: ClientConnection, start: int, *, at_once: bool) -> None:
         self.start = start
-        self.told: list[HttpResponse | HttpFailure] = []
+        self.outcomes: list[HttpResponse | HttpFailure] = []
         self.read: tuple[int, bytes] | HttpFailure | None = None
         self._at_once = at_once
         self._reading: asyncio.Task[None] | None = None
-        connection.begin(b"GET / HTTP/1.1\r\n\r\n", self._tell)
+        connection.begin(b"GET / HTTP/1.1\r\n\r\n", self._record)
 
-    def _tell(self, news: HttpResponse | HttpFailure) -> None:
-        self.told.append(news)
-        if isinstance(news, HttpFailure):
-            self.read = news
+    def _record(self, outcome: HttpResponse | HttpFailure) -> None:
+        self.outcomes.append(outcome)
+        if isinstance(outcome, HttpFailure):
+            self.read = outcome
         else:
-            self._reading = asyncio.ensure_future(self._read(news))
+            self._reading = asyncio.ensure_future(self._read(outcome))
 
     async def _read(self, response: HttpResponse) -> None:
-        whole = response.whole() if self._at_once else None
-        if whole is not None:
-            self.read = response.status, whole
+        complete_body = response.whole() if self._at_once else None
+        if complete_body is not None:
+            self.read = response.status, complete_body
             return
         body = b""
         try:
@@ -107,7 +107,7 @@ class Exchange:
 
 
 class Keeper:
-    """Writes down what a pool would be told."""
+    """Records the callbacks that a pool would get."""
 
     def __init__(self) -> None:
         self.free = False
@@ -129,32 +129,32 @@ async def _run(data: bytes) -> None:
     connection = ClientConnection(keeper)
     connection.connection_made(wire)
     exchanges = [Exchange(connection, 0, at_once=at_once)]
-    heard = 0
+    position = 0
     for piece in split(text, cuts):
         if not piece or wire.closing:
             continue
         if keeper.free and connection.alive:
             keeper.free = False
-            exchanges.append(Exchange(connection, heard, at_once=at_once))
+            exchanges.append(Exchange(connection, position, at_once=at_once))
         connection.data_received(piece)
-        heard += len(piece)
+        position += len(piece)
         for _ in range(3):
             await asyncio.sleep(0)
-    ended = not wire.closing and not breaks
+    eof = not wire.closing and not breaks
     connection.connection_lost(ConnectionResetError() if breaks else None)
     for exchange in exchanges:
         await exchange.over()
-    _check(text[:heard], exchanges, ended)
+    _check(text[:position], exchanges, eof)
     assert keeper.lost_of == 1
     assert not connection.alive
 
 
-def _check(text: bytes, exchanges: list[Exchange], ended: bool) -> None:
+def _check(text: bytes, exchanges: list[Exchange], eof: bool) -> None:
     for number, exchange in enumerate(exchanges):
         following = exchanges[number + 1].start if number + 1 < len(exchanges) else None
-        assert len(exchange.told) == 1, f"told {exchange.told}"
+        assert len(exchange.outcomes) == 1, f"told {exchange.outcomes}"
         assert exchange.read is not None
-        sound = strict_http.answer(text, exchange.start, ended=ended and following is None)
+        sound = strict_http.answer(text, exchange.start, ended=eof and following is None)
         if sound is None or len(sound.fields) > MAX_FIELDS or b"content-encoding" in dict(sound.fields):
             continue
         assert exchange.read == (sound.status, sound.body), f"{exchange.read!r} is not what a strict reader finds"

@@ -1,4 +1,4 @@
-"""HTTP requests into the app: any headers, any body are answered soundly, and an upstream gets what was checked only.
+"""HTTP requests to the app: any headers and any body get a valid answer, and an upstream gets only what was checked.
 
 The app, the dispatcher, the hub and the process behind it are real; what that process has been asked is read from its
 own record. What it should have been asked is worked out anew here, by the standard library.
@@ -122,34 +122,34 @@ def target(data: bytes) -> None:
     supply = Supply(data)
     kind = supply.below(8)
     method, path, headers, body = _request(kind, supply)
-    here = front()
-    answer = here.runner.run(here.exchange(method, path, headers, split(body, supply.cuts(4))))
+    harness = front()
+    answer = harness.runner.run(harness.exchange(method, path, headers, split(body, supply.cuts(4))))
     if method == "DELETE" and answer.status == 204:
-        here.runner.run(here.handshake())  # the session has ended; the next text finds one again
+        harness.runner.run(harness.handshake())  # the session has ended; the next text finds one again
     _check_answer(method, answer)
-    wanted = _calls_in(body)
-    for call in here.calls():
+    expected_calls = _calls_in(body)
+    for call in harness.calls():
         name, arguments = call["name"], call.get("arguments", {})
         assert method == "POST", "a call without a POST"
         assert path.rstrip("/") == "/mcp", "a call by another path"
         assert name in OPEN_TOOLS, "what is not enabled was called"
-        asked = ("up__" + name, json.dumps(arguments, sort_keys=True))
-        assert asked in wanted, f"{asked} was asked for by nobody: {body!r}"
+        signature = ("up__" + name, json.dumps(arguments, sort_keys=True))
+        assert signature in expected_calls, f"{signature} was asked for by nobody: {body!r}"
         strangers = {folded for key in call if (folded := key.casefold()) != key}
         assert not strangers & {"name", "arguments", "_meta", "uri"}, "two spellings of one member were passed on"
         _check_headers(headers, body, "up__" + name)
 
 
 def _request(kind: int, supply: Supply) -> tuple[str, str, list[tuple[bytes, bytes]], bytes]:
-    here = front()
+    harness = front()
     if kind == 0:
         lines, value = [*JSON, *_MODERN], {**CALL, "params": {**ARGUMENTS, "_meta": ENVELOPE}}
     elif kind == 3:
-        lines, value = here.in_session(), [{**CALL, "params": ARGUMENTS}, {**CALL, "id": 2, "params": ARGUMENTS}]  # type: ignore[assignment]
+        lines, value = harness.in_session(), [{**CALL, "params": ARGUMENTS}, {**CALL, "id": 2, "params": ARGUMENTS}]  # type: ignore[assignment]
     elif kind == 4:
         lines, value = [*JSON, *_MODERN], {**CALL, "method": "server/discover", "params": {"_meta": ENVELOPE}}
     else:
-        lines, value = here.in_session(), {**CALL, "params": ARGUMENTS}
+        lines, value = harness.in_session(), {**CALL, "params": ARGUMENTS}
     body = bytearray(json.dumps(value, separators=(",", ":")).encode())
     for _ in range(supply.below(5)):
         at = supply.below(65536) % (len(body) + 1)
@@ -175,8 +175,8 @@ def _check_answer(method: str, answer: Answer) -> None:
         assert answer.body == b"", "an answer to HEAD has a body"
     elif (b"content-type", b"application/json") in answer.headers:
         value = json.loads(answer.body)
-        for one in value if isinstance(value, list) else [value]:
-            assert one.get("status") in ("ok", "stopping") or _is_response(one), one
+        for message in value if isinstance(value, list) else [value]:
+            assert message.get("status") in ("ok", "stopping") or _is_response(message), message
     elif answer.streams:
         for event in answer.body.split(b"\n\n"):
             for line in event.split(b"\n"):
@@ -197,24 +197,24 @@ def _calls_in(body: bytes) -> list[tuple[str, str]]:
         value = json.loads(body.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
         return []
-    found = []
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict) and one.get("method") == "tools/call" and isinstance(one.get("params"), dict):
-            params = one["params"]
-            found.append((params.get("name"), json.dumps(params.get("arguments", {}), sort_keys=True)))
-    return found
+    calls = []
+    for entry in value if isinstance(value, list) else [value]:
+        if isinstance(entry, dict) and entry.get("method") == "tools/call" and isinstance(entry.get("params"), dict):
+            params = entry["params"]
+            calls.append((params.get("name"), json.dumps(params.get("arguments", {}), sort_keys=True)))
+    return calls
 
 
 def _check_headers(headers: list[tuple[bytes, bytes]], body: bytes, name: str) -> None:
-    """A call of the modern era was let through: its headers say what its body says, once each."""
+    """Checks a call that was let through: in the modern era its headers say what its body says, once each."""
     value = json.loads(body.decode("utf-8-sig", "replace"))
     meta = value.get("params", {}).get("_meta") if isinstance(value, dict) else None
-    said = {key: [line.strip(b" \t") for at, line in headers if at == key] for key in HEADERS}
-    assert len(said[b"host"]) == 1
-    assert said[b"content-type"][0].partition(b";")[0].strip().lower() == b"application/json"
+    values = {key: [line.strip(b" \t") for at, line in headers if at == key] for key in HEADERS}
+    assert len(values[b"host"]) == 1
+    assert values[b"content-type"][0].partition(b";")[0].strip().lower() == b"application/json"
     if isinstance(meta, dict) and "io.modelcontextprotocol/protocolVersion" in meta:
-        assert said[b"mcp-protocol-version"] == [meta["io.modelcontextprotocol/protocolVersion"].encode()]
-        assert said[b"mcp-method"] == [b"tools/call"]
+        assert values[b"mcp-protocol-version"] == [meta["io.modelcontextprotocol/protocolVersion"].encode()]
+        assert values[b"mcp-method"] == [b"tools/call"]
         encoded = b"=?base64?" + base64.b64encode(name.encode()) + b"?="
-        assert len(said[b"mcp-name"]) == 1
-        assert said[b"mcp-name"][0] in (name.encode(), encoded)
+        assert len(values[b"mcp-name"]) == 1
+        assert values[b"mcp-name"][0] in (name.encode(), encoded)

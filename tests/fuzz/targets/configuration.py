@@ -86,9 +86,9 @@ def target(data: bytes) -> None:
     try:
         loaded = read_config(path, {"CANARY": SECRET}, Path(_DIRECTORY.name))
     except ConfigError as error:
-        said = str(error)
-        assert said.strip()
+        text = str(error)
+        assert text.strip()
     else:
-        said = "\n".join((*loaded.warnings, *(server.disabled_reason or "" for server in loaded.config.servers)))
-    assert SECRET not in said, "a value that may be a secret is quoted"
-    assert all(printable(line, 100_000) == line for line in said.split("\n")), "what is said is not safe to show"
+        text = "\n".join((*loaded.warnings, *(server.disabled_reason or "" for server in loaded.config.servers)))
+    assert SECRET not in text, "a value that may be a secret is quoted"
+    assert all(printable(line, 100_000) == line for line in text.split("\n")), "what is said is not safe to show"

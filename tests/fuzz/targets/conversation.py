@@ -1,4 +1,4 @@
-"""The peer: whatever an upstream says in whatever order, each request ends once, with what was said to it."""
+"""The peer: whatever an upstream sends in whatever order, each request ends once, with its own answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROGRESS = "notifications/progress"
 
 
 class Line:
-    """A link without wire: what is sent stays here, what is received is said by the target."""
+    """A link without a wire: it stores what is sent; the target supplies what is received."""
 
     last_words: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ class Line:
 
 
 class Conversation:
-    """One peer, the requests made on it, and a second book of what each of them must come to."""
+    """One peer, its requests, and an independent account of the expected result of each."""
 
     def __init__(self) -> None:
         self.line = Line()
@@ -63,7 +63,7 @@ class Conversation:
         self.tasks: list[asyncio.Task[Any]] = []
         self.progress: list[list[Any]] = []
         self.expected: dict[int, Any] = {}
-        """Number of a request -> the one thing it must come to; the first that is said counts."""
+        """Number of a request -> its expected result; the first answer counts."""
         self.open: set[int] = set()
         self.stray = 0
 
@@ -75,8 +75,8 @@ class Conversation:
         self.peer.lost(LinkLost("the end"))
         for number in self.open:
             self.expected[number] = LinkLost
-        done = await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 10)
-        self.check(done)
+        results = await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 10)
+        self.check(results)
         await self.peer.close()
         while self.peer._background:
             await asyncio.wait(self.peer._background, timeout=10)
@@ -110,10 +110,10 @@ class Conversation:
             self.say_any(supply.piece())
 
     async def begin(self) -> None:
-        heard: list[Any] = []
-        self.progress.append(heard)
+        notifications: list[Any] = []
+        self.progress.append(notifications)
         number = len(self.tasks)
-        request = self.peer.request("tools/call", {"nonce": number}, on_progress=heard.append)
+        request = self.peer.request("tools/call", {"nonce": number}, on_progress=notifications.append)
         self.tasks.append(asyncio.ensure_future(request))
         await asyncio.sleep(0)  # until it is sent: ids are given in that order
         if self.line.fails:
@@ -126,18 +126,20 @@ class Conversation:
         self.say({"jsonrpc": "2.0", "id": number + 1, **member})
 
     def say(self, message: Message) -> None:
-        """An answer; keeps book of what it does."""
-        before, found = self.peer.stray, message.get("id")
-        waiting = self.peer._pending.get(found) if isinstance(found, int | str) else None
-        taken = waiting is not None and not waiting.future.done()
+        """Delivers an answer, and records its expected effect."""
+        before, answer_id = self.peer.stray, message.get("id")
+        waiting = self.peer._pending.get(answer_id) if isinstance(answer_id, int | str) else None
+        is_awaited = waiting is not None and not waiting.future.done()
         self.peer.received(message)
-        assert self.peer.stray == before + (not taken), "an answer to nobody is not counted, or one to somebody is"
-        self.stray += not taken
-        if taken:
-            assert isinstance(found, int)
-            assert found - 1 in self.open, "a request that has ended was answered again"
-            self.open.discard(found - 1)
-            self.expected[found - 1] = UpstreamAnswered if message.get("error") is not None else message.get("result")
+        assert self.peer.stray == before + (not is_awaited), "an answer to nobody is not counted, or one to somebody is"
+        self.stray += not is_awaited
+        if is_awaited:
+            assert isinstance(answer_id, int)
+            assert answer_id - 1 in self.open, "a request that has ended was answered again"
+            self.open.discard(answer_id - 1)
+            self.expected[answer_id - 1] = (
+                UpstreamAnswered if message.get("error") is not None else message.get("result")
+            )
 
     def say_any(self, text: bytes) -> None:
         try:
@@ -153,7 +155,7 @@ class Conversation:
             self.peer.received(message)
 
     def undecodable(self, number: int) -> None:
-        """A frame that cannot be decoded: with its id, or without, when it is that of the only one in flight."""
+        """Delivers a frame that cannot be decoded: with its id, or without, for the only request in flight."""
         about = number + 1 if number % 2 else None
         pending = self.peer._pending
         target = about if about is not None else next(iter(pending)) if len(pending) == 1 else None
@@ -171,19 +173,19 @@ class Conversation:
             self.open.discard(number)
             self.expected[number] = asyncio.CancelledError
 
-    def check(self, done: list[Any]) -> None:
+    def check(self, results: list[Any]) -> None:
         assert self.peer.in_flight == 0, "requests are left in the table"
         assert self.peer.stray == self.stray, "not every answer to nobody is counted, or one too many"
         assert len(self.lost) == 1
         assert len(self.peer._background) <= MAX_BACKGROUND
-        for number, found in enumerate(done):
+        for number, result in enumerate(results):
             expected = self.expected[number]
             if isinstance(expected, type):
-                assert isinstance(found, expected), f"request {number} ended with {found!r}"
+                assert isinstance(result, expected), f"request {number} ended with {result!r}"
             else:
-                assert found == expected, f"request {number} got {found!r}"
-            for heard in self.progress[number]:
-                assert heard["progressToken"] == number + 1, "progress of another request"
+                assert result == expected, f"request {number} got {result!r}"
+            for notification in self.progress[number]:
+                assert notification["progressToken"] == number + 1, "progress of another request"
 
 
 async def _run(data: bytes) -> None:

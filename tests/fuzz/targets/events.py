@@ -1,4 +1,4 @@
-"""The SSE parser: the same bytes in any pieces are the same events, and they are those of the specification."""
+"""The SSE parser: the same bytes in any pieces yield the same events, which are those of the specification."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SEEDS = (
 LARGE = 1 << 20
 
 
-def fail(what: str) -> NoReturn:
-    raise AssertionError(what)
+def fail(message: str) -> NoReturn:
+    raise AssertionError(message)
 
 
 def target(data: bytes) -> None:
@@ -52,7 +52,7 @@ def _parsed(pieces: list[bytes], limit: int) -> tuple[list[sse_codec.SseEvent], 
                 events += error.events
                 large += error.tail is None
                 chunk = b"" if len(error.head) <= sse_codec._KEPT else fail("more is kept of a head than the limit")
-        held = parser._line.size + parser._data_size() + len(parser._head) + len(parser._tail)
-        assert held <= limit + sse_codec._FIELD + 2 * sse_codec._KEPT, "more is kept than the limit allows"
+        buffered = parser._line.size + parser._data_size() + len(parser._head) + len(parser._tail)
+        assert buffered <= limit + sse_codec._FIELD + 2 * sse_codec._KEPT, "more is kept than the limit allows"
         assert not parser._pieces
     return events, large

@@ -36,9 +36,9 @@ def target(data: bytes) -> None:
         if namespace and names.SEPARATOR not in namespace and not namespace.endswith("_"):
             # What follows may begin with `_`; then the first separator is still the one that was put in.
             assert tuple(exposed.split(names.SEPARATOR, 1)) == (namespace, name)
-    others = {names.renamed(namespace, name, attempt) for attempt in range(3)}
-    assert len(others) == 3, "two attempts at another name gave the same"
-    assert all(_LEGAL.fullmatch(other) and other != exposed for other in others)
+    alternatives = {names.renamed(namespace, name, attempt) for attempt in range(3)}
+    assert len(alternatives) == 3, "two attempts at another name gave the same"
+    assert all(_LEGAL.fullmatch(alternative) and alternative != exposed for alternative in alternatives)
     assert (
         names.lookalike(namespace, name) == names.lookalike(namespace, name.upper().lower().upper())
         or not name.isascii()

@@ -33,11 +33,11 @@ SEEDS = (
 
 def target(data: bytes) -> None:
     supply = Supply(data)
-    kept, text = supply.below(256), supply.rest()
+    size, text = supply.below(256), supply.rest()
     try:
         value = decode(text)
     except FrameError:
-        salvaged = salvage_id(text[:kept], text[-kept:])
+        salvaged = salvage_id(text[:size], text[-size:])
         assert salvaged is None or isinstance(salvaged, int | str)
         assert _exact(text) is FrameError, "what cannot be read can be read exactly"
         return
@@ -51,8 +51,10 @@ def target(data: bytes) -> None:
         assert _same(exact, value)
         assert _all_finite(value), "a number that no JSON can say was taken for exact"
     if isinstance(value, dict):
-        salvaged = salvage_id(text[:kept], text[-kept:] if len(text) > kept else b"")
-        assert salvaged is None or any(_same(salvaged, one) for one in _ids(text)), "an id that is not the message's"
+        salvaged = salvage_id(text[:size], text[-size:] if len(text) > size else b"")
+        assert salvaged is None or any(_same(salvaged, message_id) for message_id in _ids(text)), (
+            "an id that is not the message's"
+        )
 
 
 def _exact(text: bytes) -> Any:
@@ -64,14 +66,14 @@ def _exact(text: bytes) -> Any:
 
 def _ids(text: bytes) -> list[Any]:
     """Every top-level id of a JSON text, by the standard library."""
-    found: list[Any] = []
+    ids: list[Any] = []
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        found[:] = [value for key, value in members if key == "id"]  # the outermost object is the last to end
+        ids[:] = [value for key, value in members if key == "id"]  # the outermost object is the last to end
         return dict(members)
 
     json.loads(text.decode("utf-8-sig", "replace"), object_pairs_hook=pairs)
-    return found
+    return ids
 
 
 def _has_no_number(text: bytes) -> bool:
@@ -87,28 +89,28 @@ def _has_no_number(text: bytes) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """As JSON can say it: what is no finite number is null."""
+    """Returns the value as JSON can represent it: numbers that are not finite become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return {key: _finite(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [_finite(item) for item in value]
+    return {key: _finite(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _all_finite(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, list | dict):
-        return all(_all_finite(one) for one in (value.values() if isinstance(value, dict) else value))
+        return all(_all_finite(item) for item in (value.values() if isinstance(value, dict) else value))
     return True
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Equal, and of the same types: True is not 1, and 1 is not 1.0."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+    return bool(first == second)

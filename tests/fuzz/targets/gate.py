@@ -1,4 +1,4 @@
-"""Host, Origin and token: whatever the headers are, nobody comes in but by the letter of the configuration."""
+"""Host, Origin and token: whatever the headers are, only requests that the configuration allows are admitted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def target(data: bytes) -> None:
     lines = []
     for _ in range(supply.below(8)):
         name = supply.one_of(NAMES)
-        known = (
+        candidates = (
             HOSTS
             if name == b"host"
             else ORIGINS
@@ -66,22 +66,22 @@ def target(data: bytes) -> None:
             if name == b"sec-fetch-site"
             else (b"Bearer " + TOKEN.encode(), b"Bearer x", b"")
         )
-        lines.append((name, supply.one_of(known) if supply.below(4) else supply.piece()))
+        lines.append((name, supply.one_of(candidates) if supply.below(4) else supply.piece()))
     gate = Gate(listen)
-    refusal, who = gate.refusal(lines, PORT), gate.admit(lines)
+    refusal, admission = gate.refusal(lines, PORT), gate.admit(lines)
     expected = _may_ask(listen, lines)
     assert (refusal is None) == expected, f"{lines} was {'let in' if refusal is None else 'refused'}"
     if refusal is not None:
         assert refusal.status in (403, 421)
-    given = [value for name, value in lines if name == b"authorization"]
-    assert isinstance(who, Refusal) == (listen.token is not None and not _carries(given))
-    for said in (refusal, who):
-        if isinstance(said, Refusal):
-            said.text.encode("ascii")
+    credentials = [value for name, value in lines if name == b"authorization"]
+    assert isinstance(admission, Refusal) == (listen.token is not None and not _carries(credentials))
+    for outcome in (refusal, admission):
+        if isinstance(outcome, Refusal):
+            outcome.text.encode("ascii")
 
 
 def _may_ask(listen: Listen, lines: list[tuple[bytes, bytes]]) -> bool:
-    """The rules, written down a second time and by lists of what is good only."""
+    """Implements the rules a second time, by allow lists only."""
     hosts = [value.lower() for name, value in lines if name == b"host"]
     origins = [value.lower() for name, value in lines if name == b"origin"]
     sites = [value for name, value in lines if name == b"sec-fetch-site"]
@@ -99,11 +99,11 @@ def _may_ask(listen: Listen, lines: list[tuple[bytes, bytes]]) -> bool:
     )
 
 
-def _is_port(rest: bytes, whole: bytes) -> bool:
-    return rest != whole and 1 <= len(rest) <= 5 and all(48 <= byte <= 57 for byte in rest)
+def _is_port(port: bytes, host: bytes) -> bool:
+    return port != host and 1 <= len(port) <= 5 and all(48 <= byte <= 57 for byte in port)
 
 
-def _carries(given: list[bytes]) -> bool:
-    if len(given) != 1 or given[0][:7].lower() != b"bearer ":
+def _carries(credentials: list[bytes]) -> bool:
+    if len(credentials) != 1 or credentials[0][:7].lower() != b"bearer ":
         return False
-    return given[0][7:].strip(b" ") == TOKEN.encode()
+    return credentials[0][7:].strip(b" ") == TOKEN.encode()

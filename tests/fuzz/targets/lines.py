@@ -16,24 +16,24 @@ def target(data: bytes) -> None:
     supply = Supply(data)
     limit, cuts, text = supply.below(40), supply.cuts(), supply.rest()
     reader = lines.LineReader(limit)
-    found: list[lines.Line | lines.OversizedLine] = []
+    parsed: list[lines.Line | lines.OversizedLine] = []
     for piece in split(text, cuts):
-        found += reader.feed(piece)
+        parsed += reader.feed(piece)
         gathered = reader._buffer.size if reader._buffer is not None else 0
-        held = gathered + len(reader._head) + len(reader._tail)
-        assert held <= max(limit, _BY_HAND), "more is kept than the limit allows"
-    rest = reader.rest()
-    assert [_as_said(line, limit) for line in found + ([] if rest is None else [rest])] == _expected(text, limit)
+        buffered = gathered + len(reader._head) + len(reader._tail)
+        assert buffered <= max(limit, _BY_HAND), "more is kept than the limit allows"
+    last = reader.rest()
+    assert [_comparable(line, limit) for line in parsed + ([] if last is None else [last])] == _expected(text, limit)
     assert reader.partial == 0
 
 
 def _expected(text: bytes, limit: int) -> list[bytes | tuple[int, bytes, bytes]]:
-    whole = text.split(b"\n")
-    if not whole[-1]:
-        whole.pop()
-    kept = lines._KEPT
-    return [line if len(line) <= limit else (len(line), line[:kept], line[-kept:]) for line in whole]
+    parts = text.split(b"\n")
+    if not parts[-1]:
+        parts.pop()
+    edge = lines._KEPT
+    return [line if len(line) <= limit else (len(line), line[:edge], line[-edge:]) for line in parts]
 
 
-def _as_said(line: lines.Line | lines.OversizedLine, limit: int) -> bytes | tuple[int, bytes, bytes]:
+def _comparable(line: lines.Line | lines.OversizedLine, limit: int) -> bytes | tuple[int, bytes, bytes]:
     return (line.size, line.head, line.tail) if isinstance(line, lines.OversizedLine) else bytes(line)

@@ -93,8 +93,8 @@ def target(data: bytes) -> None:
     elif kind < 4:
         at_once = supply.below(2)
         starts = STATUSES if kind == 3 else STARTS
-        made = [_changed(supply, _message(supply, starts), 3) for _ in range(1 + supply.below(3))]
-        pieces = made if at_once else split(b"".join(made), supply.cuts(4))
+        messages = [_changed(supply, _message(supply, starts), 3) for _ in range(1 + supply.below(3))]
+        pieces = messages if at_once else split(b"".join(messages), supply.cuts(4))
     else:  # one after the other with the same head, but for a byte: the listener does not parse a head that it knows
         line, framing = supply.one_of(NEUTRAL), supply.one_of(FRAMES[:4])
         sound = STARTS[0] + (line + framing if supply.below(2) else framing + line) + b"\r\nhello"
@@ -102,10 +102,10 @@ def target(data: bytes) -> None:
     runner().run(_responses(pieces) if kind % 2 else _requests(pieces))
 
 
-def _changed(supply: Supply, text: bytes, most: int) -> bytes:
-    """The text with some bytes in the place of others, or between them."""
+def _changed(supply: Supply, text: bytes, max_changes: int) -> bytes:
+    """Returns the text with some bytes replaced or inserted."""
     changed = bytearray(text)
-    for _ in range(max(0, supply.below(most + 1) - 1)):
+    for _ in range(max(0, supply.below(max_changes + 1) - 1)):
         at = supply.below(65536) % (len(changed) + 1)
         changed[at : at + supply.below(2)] = supply.one_of(BYTES)
     return bytes(changed)
@@ -132,39 +132,43 @@ async def _requests(pieces: list[bytes]) -> None:
         ("uvicorn on h11", await readers.uvicorn_h11(pieces)),
         ("uvicorn on httptools", await readers.uvicorn_httptools(pieces)),
     ):
-        told = f"{name} reads {theirs}, the hub {ours}: {pieces}"
-        seen, here = ours.whole, theirs.whole
+        explanation = f"{name} reads {theirs}, the hub {ours}: {pieces}"
+        hub_messages, peer_messages = ours.whole, theirs.whole
         if name == "uvicorn on httptools":  # the body of an offer to upgrade is the next request for it
-            offer = next((n for n, one in enumerate(theirs.messages) if one.header("upgrade")), None)
-            seen, here = seen[:offer], here[:offer]
-        assert all(_is_same(one, other, path=name != "h11") for one, other in zip(seen, here, strict=False)), told
-        if len(seen) > len(here):
-            assert theirs.end == "refused", told
-        elif len(seen) < len(here):
-            assert ours.end in ("refused", "closed"), told
+            offer = next((n for n, message in enumerate(theirs.messages) if message.header("upgrade")), None)
+            hub_messages, peer_messages = hub_messages[:offer], peer_messages[:offer]
+        assert all(
+            _is_same(first, second, path=name != "h11")
+            for first, second in zip(hub_messages, peer_messages, strict=False)
+        ), explanation
+        if len(hub_messages) > len(peer_messages):
+            assert theirs.end == "refused", explanation
+        elif len(hub_messages) < len(peer_messages):
+            assert ours.end in ("refused", "closed"), explanation
 
 
-def _is_same(one: Message, other: Message, *, path: bool) -> bool:
-    """Whether what the hub reads is what another reader reads. `path`: that one takes the target apart."""
-    if isinstance(one.start, tuple) and isinstance(other.start, tuple):
-        plain = not path or re.fullmatch(r"/[^#?]*(\?[^#]+)?", one.start[1])
-        if one.start[0] != other.start[0] or (plain and one.start[1] != other.start[1]):
+def _is_same(ours: Message, theirs: Message, *, path: bool) -> bool:
+    """Whether the hub and another reader read the same. `path`: the other reader splits the request target."""
+    if isinstance(ours.start, tuple) and isinstance(theirs.start, tuple):
+        plain = not path or re.fullmatch(r"/[^#?]*(\?[^#]+)?", ours.start[1])
+        if ours.start[0] != theirs.start[0] or (plain and ours.start[1] != theirs.start[1]):
             return False
-    elif one.start != other.start:
+    elif ours.start != theirs.start:
         return False
-    mine, others = _fields(one), _fields(other)
-    return one.body == other.body and mine == others[: len(mine)]  # for httptools trailers are headers
+    our_fields, their_fields = _fields(ours), _fields(theirs)
+    # For httptools trailers are headers.
+    return ours.body == theirs.body and our_fields == their_fields[: len(our_fields)]
 
 
 def _fields(message: Message) -> readers.Headers:
     """Its headers as they can be compared: h11 writes the coding in lower case, the hub drops an offer to upgrade."""
     fields = [(name, value.lower() if name == "transfer-encoding" else value) for name, value in message.headers]
-    return [one for one in fields if one[0] != "upgrade"]
+    return [field for field in fields if field[0] != "upgrade"]
 
 
 async def _responses(pieces: list[bytes]) -> None:
     ours, theirs = await readers.client(pieces), readers.h11_client(pieces)
-    if ours.end == "switched" or any(one.header("content-encoding") for one in ours.messages):
+    if ours.end == "switched" or any(message.header("content-encoding") for message in ours.messages):
         return  # h11 leaves the one to its caller, and does not know the other
     if ours.whole and theirs.end != "refused":
         assert theirs.whole, f"h11 waits for more, the hub reads {ours}: {pieces}"

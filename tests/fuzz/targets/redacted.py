@@ -27,9 +27,9 @@ _REDACTION = Redactor([SECRET])
 def target(data: bytes) -> None:
     supply = Supply(data)
     as_value, text = supply.below(2), supply.rest().decode("utf-8", "replace")
-    shown = printable(_REDACTION.text(text), 1_000_000)
-    assert "\n" not in shown
-    assert "\x1b" not in shown
+    display_text = printable(_REDACTION.text(text), 1_000_000)
+    assert "\n" not in display_text
+    assert "\x1b" not in display_text
     assert SECRET not in _REDACTION.text(text), "a known secret is in a text"
     assert _REDACTION.text(_REDACTION.text(text)).count(SECRET) == 0
     if as_value:

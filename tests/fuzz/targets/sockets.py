@@ -1,6 +1,6 @@
-"""Bytes on a connection: what is carried out is what a strict reader of HTTP finds in them, and all answers are HTTP.
+"""Bytes on a connection: only calls that a strict reader of HTTP finds in them are executed; all answers are HTTP.
 
-The connection is a pair of sockets, the server's half is in the hands of the protocol that `serve --http` uses.
+The connection is a pair of sockets; the protocol that `serve --http` uses has the server's half.
 """
 
 from __future__ import annotations
@@ -59,48 +59,48 @@ PATIENCE = 60.0
 def target(data: bytes) -> None:
     supply = Supply(data)
     cuts, text = supply.cuts(4), supply.rest()
-    here = front()
-    answers = _answers(here.runner.run(_exchanged(split(text, cuts))))
-    here.runner.run(here.settled())
-    calls = here.calls()
+    harness = front()
+    answers = _answers(harness.runner.run(_exchanged(split(text, cuts))))
+    harness.runner.run(harness.settled())
+    calls = harness.calls()
     sound = strict_http.requests(text)
-    asked = [found for body in sound if (found := _asked(body)) is not None]
-    carried_out = iter(asked)
+    expected_calls = [expected for body in sound if (expected := _call_of(body)) is not None]
+    carried_out = iter(expected_calls)
     for call in calls:
-        what = (call["name"], call.get("arguments", {}))
-        assert what in carried_out, f"{what} is not what a strict reader finds: {text!r}"
+        actual = (call["name"], call.get("arguments", {}))
+        assert actual in carried_out, f"{actual} is not what a strict reader finds: {text!r}"
     assert all(status in (200, 202, 204) or 400 <= status < 600 or status == 100 for status in answers)
 
 
 async def _exchanged(pieces: list[bytes]) -> bytes:
-    """Everything the server says to `pieces`, once it waits for more or has ended the connection."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.setblocking(False)
+    """Sends `pieces`, and returns the server's output once it waits for more or has closed the connection."""
+    client, server = socket.socketpair()
+    client.setblocking(False)
+    server.setblocking(False)
     listener = Listener(front().app, 1)
     try:
         transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(
-            partial(ServerConnection, listener), theirs
+            partial(ServerConnection, listener), server
         )
-        said = b""
+        output = b""
         async with asyncio.timeout(PATIENCE):
             for piece in pieces:
                 if piece and not transport.is_closing():
-                    said += await _sent(ours, piece)
+                    output += await _sent(client, piece)
             while not transport.is_closing() and _works(protocol):
                 await asyncio.sleep(0)
             transport.close()
-            while chunk := await _received(ours):
-                said += chunk
+            while chunk := await _received(client):
+                output += chunk
         if listener.tasks:
             await asyncio.wait(listener.tasks, timeout=PATIENCE)
-        return said
+        return output
     finally:
-        ours.close()
+        client.close()
 
 
 async def _sent(ours: socket.socket, piece: bytes) -> bytes:
-    """Send a piece and let it be read; what was said meanwhile, so that no buffer is ever full."""
+    """Sends a piece, and lets the server read it."""
     try:
         ours.sendall(piece)
     except OSError:
@@ -111,19 +111,19 @@ async def _sent(ours: socket.socket, piece: bytes) -> bytes:
 
 
 def _works(connection: ServerConnection) -> bool:
-    """Whether a request is being answered that the client has no more to say to."""
-    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._active_request
+    """Whether the server is answering a request that has been sent completely."""
+    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._answering
     return connection._reply is not None and not waits
 
 
-async def _received(ours: socket.socket) -> bytes:
+async def _received(client: socket.socket) -> bytes:
     try:
-        return await asyncio.get_running_loop().sock_recv(ours, 65536)
+        return await asyncio.get_running_loop().sock_recv(client, 65536)
     except OSError:
         return b""
 
 
-def _asked(body: bytes) -> tuple[str, Any] | None:
+def _call_of(body: bytes) -> tuple[str, Any] | None:
     """(original name, arguments) of a call in a body."""
     try:
         value = json.loads(body.decode("utf-8-sig", "replace"))
@@ -137,7 +137,7 @@ def _asked(body: bytes) -> tuple[str, Any] | None:
 
 def _answers(text: bytes) -> list[int]:
     """The statuses of the responses in a text, each of them whole; the last may be cut by the end of the connection."""
-    found = []
+    statuses = []
     at = 0
     while at < len(text):
         line = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n").match(text, at)
@@ -145,11 +145,11 @@ def _answers(text: bytes) -> list[int]:
         read = strict_http.fields(text, line.end())
         assert read is not None, f"no headers: {text[at : at + 200]!r}"
         head, at = read
-        found.append(int(line[1]))
+        statuses.append(int(line[1]))
         if int(line[1]) in (100, 204):
             continue
         body = strict_http.sized_body(text, at, head)
         if body is None:
             break
         at = body[1]
-    return found
+    return statuses
