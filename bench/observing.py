@@ -106,10 +106,6 @@ async def main() -> None:
         print(f"| {name} | {value:.1f} {unit} |")
 
 
-def _listed(route: Route) -> Json:
-    return {"description": "what it does"}
-
-
 def _drop(record: Json) -> None:
     pass
 

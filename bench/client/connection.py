@@ -24,7 +24,6 @@ class Connection:
         self.socket.setblocking(False)
         self.responses = Responses(endless)
         self.used = time.perf_counter()
-        self._rest = b""
 
     def fileno(self) -> int:
         return self.socket.fileno()

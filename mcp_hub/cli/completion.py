@@ -98,11 +98,11 @@ def _clients(**_: object) -> Iterable[str]:
     return BY_ID
 
 
-def _known_servers(**_: object) -> Iterable[str]:
-    """Returns the names of the bundled list."""
+def _known_servers(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """Returns the names of the bundled list, for the first word of `add`."""
     from mcp_hub.registry.sources import Seed
 
-    return Seed().names
+    return () if parsed_args.words else Seed().names
 
 
 def _arguments(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
@@ -142,7 +142,7 @@ async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
 COMPLETERS: Final[dict[tuple[str | None, str], Completer]] = {
     ("call", "name"): _tools,
     ("call", "words"): _arguments,
-    ("add", "what"): _known_servers,
+    ("add", "words"): _known_servers,
     (None, "client"): _clients,
     ("import", "sources"): _clients,
     ("setup", "sources"): _clients,

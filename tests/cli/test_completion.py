@@ -91,6 +91,11 @@ def test_tools_and_their_arguments_come_from_the_cached_catalog_and_no_server_is
     assert started.read_text() == "once\n"
 
 
+def test_servers_of_the_bundled_list_are_completed_for_add(directory: Path) -> None:
+    assert completed("mcp-hub add ti", directory) == ["time"]
+    assert completed("mcp-hub add time ti", directory) == []
+
+
 @pytest.mark.parametrize(("shell", "separator"), [("zsh", ":"), ("fish", "\t")])
 def test_zsh_and_fish_get_the_same_completions_as_bash(directory: Path, shell: str, separator: str) -> None:
     assert offered("mcp-hub ch", directory, shell, separator) == ["check"]

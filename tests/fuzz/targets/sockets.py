@@ -6,6 +6,7 @@ The connection is a pair of sockets; the protocol that `serve --http` uses has t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -86,7 +87,7 @@ async def _exchanged(pieces: list[bytes]) -> bytes:
         async with asyncio.timeout(PATIENCE):
             for piece in pieces:
                 if piece and not transport.is_closing():
-                    output += await _sent(client, piece)
+                    await _send(client, piece)
             while not transport.is_closing() and _works(protocol):
                 await asyncio.sleep(0)
             transport.close()
@@ -99,15 +100,12 @@ async def _exchanged(pieces: list[bytes]) -> bytes:
         client.close()
 
 
-async def _sent(ours: socket.socket, piece: bytes) -> bytes:
+async def _send(ours: socket.socket, piece: bytes) -> None:
     """Sends a piece, and lets the server read it."""
-    try:
+    with contextlib.suppress(OSError):
         ours.sendall(piece)
-    except OSError:
-        return b""
-    for _ in range(3):
-        await asyncio.sleep(0)
-    return b""
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 def _works(connection: ServerConnection) -> bool:
