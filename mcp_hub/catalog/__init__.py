@@ -201,7 +201,7 @@ class Catalog:
         """Returns the listed items of one kind, in their order."""
         return self._entries[kind]
 
-    def found(self, kind: Kind, exposed: str) -> CatalogEntry | None:
+    def item_of(self, kind: Kind, exposed: str) -> CatalogEntry | None:
         """Returns the item of a name, which may be unlisted; None if there is none."""
         return self._index[kind].get(exposed)
 

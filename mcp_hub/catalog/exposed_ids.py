@@ -70,13 +70,13 @@ class UriMap:
 
     def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
         """Returns the server's own URI of a resource that a caller knows as `uri`; `uri` if it is not of `upstream`."""
-        route = self._catalog_of(caller).resolve(RESOURCES, uri) or self.given(caller, uri)
+        route = self._catalog_of(caller).resolve(RESOURCES, uri) or self.route_of(caller, uri)
         if route is not None:
             return route.name if route.upstream == upstream else uri
         prefixed = names.original_uri(uri)  # the hub may have given it out and forgotten it since
         return prefixed[1] if prefixed is not None and prefixed[0] == upstream else uri
 
-    def given(self, caller: Hashable | None, uri: str) -> Route | None:
+    def route_of(self, caller: Hashable | None, uri: str) -> Route | None:
         """Returns the route of an unlisted URI that this caller was given in a result."""
         issued = self._issued.find(caller, uri)
         return Route(issued[0], RESOURCES, issued[1]) if issued is not None else None

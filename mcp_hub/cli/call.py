@@ -235,7 +235,7 @@ async def _find_route(hub: Engine, name: str, tool: str | None) -> tuple[str, Ro
 def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName) -> int:
     """Says why there is no such tool. Returns 1 if the reason is a server that is not available, else 2."""
     exposed = options.name if options.tool is None else f"{options.name}/{options.tool}"
-    hub.missed(TOOLS, exposed, "handshake", None, _ENVELOPE)
+    hub.record_unknown(TOOLS, exposed, "handshake", None, _ENVELOPE)
     rule = hub.why(TOOLS, exposed) if options.explain else None
     if options.json and options.explain:
         print(json_text({"route": None, "hidden_by": rule, **to_wire(error)}))

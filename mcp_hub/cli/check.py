@@ -63,9 +63,9 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
             print(with_code(f"failed: required and not available: {', '.join(report.failed)}", REQUIRED_FAILED))
         if report.working:
             print(_listed_text(report.listed_to))
-        if report.meant:
-            plural = "s" if report.meant != 1 else ""
-            print(f"{report.working} of {report.meant} server{plural} work{'' if plural else 's'}")
+        if report.enabled_count:
+            plural = "s" if report.enabled_count != 1 else ""
+            print(f"{report.working} of {report.enabled_count} server{plural} work{'' if plural else 's'}")
     return FAILED if report.is_bad(strict=strict) else OK
 
 
@@ -76,7 +76,7 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
         "failed": report.failed,
         "strangers": report.strangers,
         "working": report.working,
-        "of": report.meant,
+        "of": report.enabled_count,
         "left_out": report.left_out,
         "listed_to": report.listed_to,
         "tokens": report.tokens,

@@ -134,7 +134,7 @@ async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
     # A server with a cached catalog is started only after some seconds; any other would start at once.
     servers = tuple(server for server in config.servers if server.enabled and cache.size(server))
     async with Engine(msgspec.structs.replace(config, servers=servers), kept=cache) as hub:
-        await hub.begun()
+        await hub.wait_for_cached()
         catalog = hub.catalog
         return {name: catalog.entry(TOOLS, name) or {} for name in catalog.names(TOOLS)}
 

@@ -186,7 +186,7 @@ class Reloader:
         """Makes the context manager of each reload, which notifies the service manager."""
         self.changing: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Makes the context manager of each change of the configuration, which notifies the other replicas."""
-        self.asked: Callable[[], Awaitable[None]] | None = None
+        self.reload_others: Callable[[], Awaitable[None]] | None = None
         """Makes the other replicas reload too, after a SIGHUP to this process."""
         self._reload_requested = asyncio.Event()
         """Set to reload because the files have changed, or because another replica requests it."""
@@ -195,13 +195,13 @@ class Reloader:
         """Set while nothing is being loaded."""
         self.loaded_at = time.time()
         """When the active configuration was loaded, in seconds since 1970."""
-        self.refused: str | None = None
+        self.refusal: str | None = None
         """Why the current file is not active; None if it is."""
         self._history: deque[Reload] = deque(maxlen=MAX_RELOADS)
 
     def facts(self) -> ConfigurationFacts:
         """Returns the active configuration, the last reloads, and why the current files are not active, if so."""
-        return ConfigurationFacts(self._loaded, tuple(self._history), self.refused)
+        return ConfigurationFacts(self._loaded, tuple(self._history), self.refusal)
 
     def _note(self, changed: tuple[str, ...], problem: str | None = None) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -245,8 +245,8 @@ class Reloader:
             reload_event.clear()
             self._done.clear()
             try:
-                if by_signal and self.asked is not None:
-                    await self.asked()
+                if by_signal and self.reload_others is not None:
+                    await self.reload_others()
                 async with self._reload_lock:
                     with self.announced():
                         await self.reload()
@@ -269,7 +269,7 @@ class Reloader:
         self._on_load(loaded.config)
         for warning in loaded.messages:
             self._say(log_line("warning", printable(warning, MAX_LINE)))
-        before, self._loaded, self.refused = self._loaded.config, loaded, None
+        before, self._loaded, self.refusal = self._loaded.config, loaded, None
         former = self._hub.generation
         config = loaded.config.model_copy(update={"listen": listen})
         changed = [name for name in RESTART_KEYS if getattr(before, name) != getattr(loaded.config, name)]
@@ -306,11 +306,11 @@ class Reloader:
         return True
 
     def _refuse(self, error: ConfigError) -> None:
-        self.refused = str(error)
-        self._note((), self.refused)
+        self.refusal = str(error)
+        self._note((), self.refusal)
         name = _names(self._loaded.config)
         self._say(log_line("error", f"{name} was not loaded again; the previous configuration stays in force:"))
-        for line in self.refused.splitlines():
+        for line in self.refusal.splitlines():
             self._say(f"  {printable(line, MAX_LINE)}")
 
 

@@ -36,7 +36,7 @@ async def connect_all(hub: Engine) -> None:
     console = Console(stderr=True)
     with console.status("connecting") as status, LastLine() as last_line:
         while not connecting.done():
-            missing = [u.server.id for u in hub.upstreams.values() if not u.tried.is_set()]
+            missing = [u.server.id for u in hub.upstreams.values() if not u.attempted.is_set()]
             text = f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}"
             text += f" ({last_line.server}: {last_line.text})" if last_line.text and last_line.server in missing else ""
             status.update(Text(text[: max(console.width - 4, 20)]))
@@ -76,8 +76,8 @@ class LastLine(logging.Handler):
 
 async def _all_tried(hub: Engine) -> None:
     for upstream in hub.upstreams.values():
-        await upstream.tried.wait()
-    await hub.catalogs.settled()
+        await upstream.attempted.wait()
+    await hub.catalogs.wait_until_built()
 
 
 SHOWN_NAMES = 8

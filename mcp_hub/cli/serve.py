@@ -270,7 +270,7 @@ async def _join_replicas(
     await replicas.begin(config.listen.host if alone else "")
     running.status.replicas = replicas.facts
     running.reloader.changing = replicas.changing
-    running.reloader.asked = replicas.have_others_reload if alone else None
+    running.reloader.reload_others = replicas.have_others_reload if alone else None
     app.join(replicas)
     return replicas
 
@@ -326,9 +326,9 @@ async def _supervised(
 
     def facts() -> dict[str, Any]:
         stall_facts = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
-        status.more = {
+        status.extra = {
             "loaded_at": reloader.loaded_at,
-            "refused": reloader.refused,
+            "refused": reloader.refusal,
             "call_log_problem": records.problem,
             **stall_facts,
         }

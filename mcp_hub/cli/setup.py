@@ -206,7 +206,7 @@ class Setup:
         needs: list[str] = []
         if row.action != "add":
             return needs
-        program = row.found.words[0] if "url" not in row.found.values else ""
+        program = row.found.command_line[0] if "url" not in row.found.values else ""
         if program in LAUNCHERS:
             state = "downloads it at its first start" if has_program(program) else "is not installed here"
             needs.append(f"{LAUNCHERS[program]}: {program} {state}")

@@ -242,7 +242,7 @@ class WorkerPool:
         async with self._spawn_lock:
             process, read_end = await self._spawn(number, store)
         self._running[number] = process
-        self._children.added(process.pid)
+        self._children.add(process.pid)
         if self._stop.is_set():
             process.terminate()
         readiness = asyncio.get_running_loop().create_task(self._wait_until_listening(number, read_end, process))
@@ -252,7 +252,7 @@ class WorkerPool:
             readiness.cancel()
             await asyncio.gather(readiness, return_exceptions=True)
             del self._running[number]
-            self._children.ended(process.pid)
+            self._children.remove(process.pid)
 
     async def _spawn(self, number: int, store: str) -> tuple[asyncio.subprocess.Process, int]:
         """Starts a worker. Returns its process, and the descriptor to read its readiness from."""
@@ -330,7 +330,7 @@ async def _store_process(children: Children, program: str, directory: Path, path
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )
-    children.added(process.pid)
+    children.add(process.pid)
     try:
         async with asyncio.timeout(STORE_WITHIN):
             while not await _answers(path):
@@ -342,7 +342,7 @@ async def _store_process(children: Children, program: str, directory: Path, path
     except TimeoutError:
         process.kill()
     await process.wait()
-    children.ended(process.pid)
+    children.remove(process.pid)
     raise ConfigError(f"{program} was started for the workers and does not answer (status {process.returncode})")
 
 
@@ -368,7 +368,7 @@ async def _keep_store(
     try:
         while True:
             await process.wait()
-            children.ended(process.pid)
+            children.remove(process.pid)
             log.warning("the store of the workers has ended (status %s) and is started again", process.returncode)
             await asyncio.sleep(AGAIN)
             with contextlib.suppress(ConfigError):
@@ -380,4 +380,4 @@ async def _keep_store(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_WITHIN):
                     await process.wait()
-        children.ended(process.pid)
+        children.remove(process.pid)

@@ -56,7 +56,7 @@ class FoundServer(msgspec.Struct, frozen=True):
         return None if self.server is None else identity_of(self.server)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def command_line(self) -> tuple[str, ...]:
         """The command line that it would run, or its URL, as written."""
         if "url" in self.values:
             return (str(self.values["url"]),)

@@ -58,7 +58,7 @@ class ImportedServer(msgspec.Struct):
 
 def shown_words(server: FoundServer) -> list[str]:
     """Returns the command line or URL of an entry with `***` for its secrets."""
-    argv = list(server.words)
+    argv = list(server.command_line)
     for at in _secret_key_paths(server.values):
         if at[0] == "args" and isinstance(server.values["args"], list):
             argv[1 + int(at[1])] = "***"

@@ -105,7 +105,7 @@ def _is_same(server: FoundServer, entry: Mapping[str, Any], command: Sequence[st
     if server.id == ENTRY:
         return server.on and dict(server.entry.values) == entry
     serve_arguments = tuple(command[command.index("serve") :])
-    return server.on and server.words[-len(serve_arguments) :] == serve_arguments
+    return server.on and server.command_line[-len(serve_arguments) :] == serve_arguments
 
 
 def _is_served(server: FoundServer, originals: Sequence[FoundServer]) -> bool:

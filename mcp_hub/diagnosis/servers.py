@@ -65,7 +65,7 @@ class ServerReport(msgspec.Struct, frozen=True):
         return any(item["severity"] == "error" for item in self.items)
 
     @property
-    def meant(self) -> int:
+    def enabled_count(self) -> int:
         """The number of servers that the user has not switched off."""
         disabled = UpstreamState.DISABLED
         return sum(fact["state"] != disabled or fact["problem"] is not None for fact in self.servers)
@@ -77,7 +77,7 @@ class ServerReport(msgspec.Struct, frozen=True):
 
     def is_bad(self, *, strict: bool) -> bool:
         """Returns whether `check` fails. With `strict` one server that does not work is enough."""
-        incomplete = (self.meant and not self.working) or (strict and self.working < self.meant)
+        incomplete = (self.enabled_count and not self.working) or (strict and self.working < self.enabled_count)
         return bool(self.failed or self.forbidden or self.strangers or self.broken or incomplete)
 
 

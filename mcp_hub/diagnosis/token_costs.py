@@ -118,7 +118,7 @@ def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Js
     The keys are `client` (what is listed to the client of this name; None: to an unknown client), `ways`, `groups`,
     `servers`, `tools` and `records`. Raises EditRefused for a client that is not known.
     """
-    catalog, exposure = hub.catalog, Exposure(hub.config, hub.generation.selection, None, hub.catalogs.whole)
+    catalog, exposure = hub.catalog, Exposure(hub.config, hub.generation.selection, None, hub.catalogs.full_catalog)
     few = exposure.few(catalog)
     return {
         "client": _of_client(hub, exposure, catalog, few, client),

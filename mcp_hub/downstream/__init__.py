@@ -104,9 +104,9 @@ class Caller:
             task.add_done_callback(lambda _: self.given_up.discard(request_id))
             task.cancel()
 
-    def answered(self, message: Message) -> None:
+    def take_answer(self, message: Message) -> None:
         """Takes the client's answer to a question."""
-        self.questions.answered(message)
+        self.questions.take_answer(message)
 
     def cancel_all(self) -> None:
         """Cancels all requests and questions; the client is gone."""
@@ -134,7 +134,7 @@ class Respondent(msgspec.Struct, frozen=True):
     def parked(self) -> None:
         """None: a handshake client answers while its call runs, so no call is parked."""
 
-    async def turn(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Returns at once: calls of a handshake client need no queue."""
 
     def hear(self, message: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class Respondent(msgspec.Struct, frozen=True):
             put = self.send or self.caller.notify
             put({"jsonrpc": "2.0", "method": LOG_MESSAGE, "params": message})
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def notify(self, method: str, params: dict[str, Any]) -> None:
         """Notifies the client outside of any request."""
         if self.caller.initialized:
             self.caller.notify({"jsonrpc": "2.0", "method": method, "params": params})
@@ -255,7 +255,7 @@ class ClientQuestions:
             raise ProtocolError(INVALID_REQUEST, f"The client answered {method} with an invalid result.")
         return result
 
-    def answered(self, message: Message) -> None:
+    def take_answer(self, message: Message) -> None:
         """Takes the client's answer; ignores one that matches no question."""
         request_id = message.get("id")
         future = self._pending.pop(request_id, None) if isinstance(request_id, str) else None

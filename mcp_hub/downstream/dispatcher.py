@@ -130,7 +130,7 @@ class Dispatcher:
             if running.get(request_id) is task:
                 del running[request_id]
 
-    def broken(self, caller: Caller, request_id: RequestId | None = None) -> Message:
+    def answer_malformed(self, caller: Caller, request_id: RequestId | None = None) -> Message:
         """Returns the answer to a member of a batch that is not a JSON-RPC message. It counts against the rate."""
         try:
             self._quotas.enter(caller.principal, "")()
@@ -172,7 +172,7 @@ class Dispatcher:
         if method == "notifications/initialized":
             caller.initialized = True
         elif method == eras.ROOTS_CHANGED and caller.initialized:
-            self._in_background(self.hub.tell(caller.handshake_key, method))
+            self._in_background(self.hub.forward_notification(caller.handshake_key, method))
         elif method == eras.CANCELLED and isinstance(params, dict):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str):
@@ -253,7 +253,7 @@ class Duplex:
         if "result" not in message and "error" not in message:
             self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
         else:
-            self.caller.answered(message)
+            self.caller.take_answer(message)
 
     async def _answer(self, message: Message, size: int) -> None:
         if (refusal := self._share.begin(message, size)) is not None:
@@ -264,7 +264,7 @@ class Duplex:
         finally:
             if size >= LARGE:
                 self._share.end(size)
-        self._write(self._share.encoded(answer, message))
+        self._write(self._share.encode_answer(answer, message))
 
     async def _batch(self, messages: list[Any], size: int) -> None:
         requests = [member for member in messages if isinstance(member, dict) and "method" in member and "id" in member]
@@ -272,8 +272,8 @@ class Duplex:
             if isinstance(message, dict) and "method" in message and "id" not in message:
                 self._dispatcher.notification(self.caller, message)
             elif isinstance(message, dict) and "method" not in message:
-                self.caller.answered(message)
-        broken = [self._dispatcher.broken(self.caller) for member in messages if not isinstance(member, dict)]
+                self.caller.take_answer(message)
+        broken = [self._dispatcher.answer_malformed(self.caller) for member in messages if not isinstance(member, dict)]
         if (refusal := self._share.begin(requests, size)) is not None:
             self._write([*declined(requests, refusal), *broken])
             return
@@ -285,7 +285,7 @@ class Duplex:
             self._share.end(size)
         responses = [*(answer for answer in answers if answer is not None), *broken]
         if responses:
-            self._write(self._share.encoded(responses, requests))
+            self._write(self._share.encode_answer(responses, requests))
 
     def _dispatch(self, request: Message) -> Coroutine[Any, Any, Message]:
         return self._dispatcher.answer(self.caller, request, self._write, era_of(request))

@@ -66,7 +66,7 @@ class HandshakeEndpoint:
             session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
             if session is None:
                 return
-        if self.replicas is not None and await self.replicas.took(request, reply, session, message, shape):
+        if self.replicas is not None and await self.replicas.try_answer(request, reply, session, message, shape):
             return
         session.busy += 1
         try:
@@ -76,7 +76,7 @@ class HandshakeEndpoint:
             if shape == "notification":
                 self._dispatcher.notification(session.caller, message)
             else:
-                session.caller.answered(message)
+                session.caller.take_answer(message)
             await reply.send(202)
         finally:
             self.sessions.finish(session)
@@ -88,7 +88,7 @@ class HandshakeEndpoint:
         session = await self._session(request, reply, principal)
         if session is None:
             return
-        if self.replicas is not None and await self.replicas.took_batch(request, reply, session, messages):
+        if self.replicas is not None and await self.replicas.try_batch(request, reply, session, messages):
             return
         if session.caller.protocol_version != eras.BATCHING_REVISION:
             await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
@@ -107,7 +107,7 @@ class HandshakeEndpoint:
                 if shape == "notification":
                     self._dispatcher.notification(session.caller, message)
                 elif shape == "response":
-                    session.caller.answered(message)
+                    session.caller.take_answer(message)
                 else:
                     requests.append(message)
             if requests:
@@ -122,7 +122,7 @@ class HandshakeEndpoint:
         session = await self._session(request, reply, principal)
         if session is None:
             return
-        if self.replicas is not None and await self.replicas.took_stream(request, reply, session):
+        if self.replicas is not None and await self.replicas.try_stream(request, reply, session):
             return
         if not request.accepts(EVENTS):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.")
@@ -145,7 +145,7 @@ class HandshakeEndpoint:
             if log is session.streams.standing and _primes(session.caller):
                 await reply.write(log.first())
             await pump(
-                *(request, reply, log, lambda: session.ended or (log.done and not len(log))),
+                *(request, reply, log, lambda: session.is_ended or (log.done and not len(log))),
                 replaced=lambda: log.reader is not reader,
             )
         finally:
@@ -169,7 +169,7 @@ class HandshakeEndpoint:
         session = await self._session(request, reply, principal)
         if session is not None:
             if self.replicas is not None:
-                await self.replicas.ended(request, session)
+                await self.replicas.note_end(request, session)
             self.sessions.close(session)
             await reply.send(204)
 
@@ -189,7 +189,7 @@ class HandshakeEndpoint:
             answer = await self._responder.answer(session.caller, message, session.standing.put, "handshake")
             if "result" in answer:
                 if self.sessions.shared is not None:
-                    await self.sessions.shared.begun(session)
+                    await self.sessions.shared.share_new(session)
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
         except CallError as error:  # the session could not be stored for the other replicas
@@ -251,7 +251,7 @@ class HandshakeEndpoint:
 
     async def _answer_member(self, caller: Caller, message: Any, send: Send) -> Message | None:
         if shape_of(message) is None:
-            return self._dispatcher.broken(caller, id_of(message))
+            return self._dispatcher.answer_malformed(caller, id_of(message))
         return await unless_given_up(caller, message, self._responder.answer(caller, message, send, era_of(message)))
 
 
@@ -319,13 +319,13 @@ class SessionStore:
     async def end(self, session: HandshakeSession) -> None:
         """Ends a session for good, at every replica that serves it."""
         if self.shared is not None:
-            await self.shared.ended(session)
+            await self.shared.note_end(session)
         self.close(session)
 
     def close(self, session: HandshakeSession) -> None:
         """Closes a session, admitted or not: cancels its calls and ends its streams. Idempotent."""
         self._sessions.pop(session.id, None)
-        if not session.ended:
+        if not session.is_ended:
             self._dispatcher.leave(session.caller)  # `initialize` has introduced it, also if it failed later
             self._quotas.close_session(session.caller.principal)
         session.end()

@@ -195,7 +195,7 @@ class HandshakeSession:
         self.caller = Caller(principal, self._reach if shared else self.standing.put_once)
         self.closed: Callable[[], None] | None = None
         """Called when the session ends at this replica."""
-        self.ended = False
+        self.is_ended = False
         self.busy = 0
         """Number of exchanges in progress, including the standing stream."""
         self.used = now
@@ -216,8 +216,8 @@ class HandshakeSession:
 
     def end(self) -> None:
         """Ends the standing stream, and drops the streams that were kept for resumption."""
-        if self.closed is not None and not self.ended:
+        if self.closed is not None and not self.is_ended:
             self.closed()
-        self.ended = True
+        self.is_ended = True
         self.streams.close()
         self.standing.news.set()

@@ -82,13 +82,13 @@ class Methods:
             )
         version = caller.declare(params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo"))
         self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
-        await self._hub.begun()
+        await self._hub.wait_for_cached()
         return {
             "protocolVersion": version,
             "capabilities": self._capabilities(exchange),
             "serverInfo": self._hub.info,
             **self._instructions(exchange),
-            **({"_meta": self._hub.place.meta(exchange.key)} if caller.envelope.from_hub else {}),
+            **({"_meta": self._hub.nesting.meta(exchange.key)} if caller.envelope.from_hub else {}),
         }
 
     def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
@@ -105,8 +105,8 @@ class Methods:
         return {}
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
-        await self._hub.begun()
-        place_meta = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else {}
+        await self._hub.wait_for_cached()
+        place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else {}
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
@@ -137,8 +137,8 @@ class Methods:
         )
         if kind is TOOLS and exposure is not None and is_large:
             view = (catalog, exchange.key, exchange.envelope)
-            catalog = exposure.given(*view) or await exposure.listed(*view)
-        place_meta = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
+            catalog = exposure.last_listing(*view) or await exposure.listed(*view)
+        place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place_meta)
 
     async def _list_skills(self, exchange: Exchange) -> Raw:
@@ -211,7 +211,7 @@ class Methods:
         try:
             return await resolver(kind, name, exchange.era, key)
         except UnknownName:
-            self._hub.missed(kind, name, exchange.era, key, exchange.envelope)
+            self._hub.record_unknown(kind, name, exchange.era, key, exchange.envelope)
             if (spans := self._hub.rules.spans) is not None:
                 await spans.missed(kind.act_method, name, exchange.params.get("_meta"))
             raise

@@ -72,7 +72,7 @@ class _ParkedCall(msgspec.Struct, eq=False):
         """Whether it has open questions (Asker)."""
         return bool(self.questions)
 
-    async def turn(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Waits until each call before this one has ended or is parked (Asker)."""
         if self.queue is not None and not self.sending:
             await self.queue.acquire()
@@ -129,7 +129,7 @@ class _ParkedCall(msgspec.Struct, eq=False):
     def hear(self, message: Json) -> None:
         """Does nothing: log messages go through `Call.on_message`."""
 
-    def tell(self, method: str, params: Json) -> None:
+    def notify(self, method: str, params: Json) -> None:
         """Does nothing: the modern era has no notifications outside of a request."""
 
     def progress(self, params: Json) -> None:
@@ -160,7 +160,7 @@ class UnreachableRespondent(msgspec.Struct, frozen=True):
     def parked(self) -> None:
         """Always None: outside of its calls, a client has no call that could be parked."""
 
-    async def turn(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Returns at once: there is no call whose turn to wait for."""
 
     async def ask(self, method: str, params: Json) -> Json:
@@ -170,7 +170,7 @@ class UnreachableRespondent(msgspec.Struct, frozen=True):
     def hear(self, message: Json) -> None:
         """Does nothing: a modern client gets log messages only for its own requests."""
 
-    def tell(self, method: str, params: Json) -> None:
+    def notify(self, method: str, params: Json) -> None:
         """Does nothing: the modern era has no notifications outside of a request."""
 
 

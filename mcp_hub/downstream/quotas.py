@@ -230,7 +230,7 @@ class Share:
             text = f"Too much waits for other clients: {bounds.total:,} bytes may (setting: unread.total)."
         return Overloaded(f"{text} There is no room for {size:,} more.", retry_after=RETRY_AFTER)
 
-    def encoded(self, answer: Any, request: Any) -> bytes:
+    def encode_answer(self, answer: Any, request: Any) -> bytes:
         """Returns the JSON text of the answer to a request or batch, or of a refusal if there is no room for it."""
         try:
             data = encode(answer)

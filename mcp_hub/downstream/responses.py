@@ -114,7 +114,7 @@ class Responder:
             self._running.discard(task)
             if self._idle is not None and not self._running and not self._idle.done():
                 self._idle.set_result(None)
-        data = None if answer is None else share.encoded(answer, payload)
+        data = None if answer is None else share.encode_answer(answer, payload)
         code = 202 if answer is None else 500 if failed else 200 if status is None else status(answer)
         lines, is_list = None, request.head.takes_gzip and isinstance(payload, dict) and payload.get("method") in LISTS
         if is_list and not writer.streams and data is not None and len(data) >= WORTH:

@@ -121,7 +121,7 @@ class StreamableEndpoint:
         if not facts.takes_json:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow application/json and text/event-stream.")
             return
-        body = request.whole(self._max_body) if facts.is_json else None
+        body = request.arrived_body(self._max_body) if facts.is_json else None
         if body is None:
             body = await read_body(request, reply, self._max_body, self._uploads.of(principal))
             if body is None:
@@ -194,7 +194,7 @@ class ModernEndpoint:
         if mismatch is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(mismatch.code, 400), mismatch, request_id)
             return
-        if self.replicas is not None and await self.replicas.took_modern(request, reply, principal, message):
+        if self.replicas is not None and await self.replicas.try_modern(request, reply, principal, message):
             return
         running = self._running.get(principal, ())
         if len(running) >= MAX_IN_FLIGHT:

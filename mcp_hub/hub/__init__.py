@@ -64,8 +64,8 @@ class Engine:
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
         self.tap, self.labels, self.times = services.tap, services.labels, services.times
-        self.place, self.switch, self.approvals = parts.place, parts.switch, services.approvals
-        self.sharing, self.used = services.sharing, services.used
+        self.nesting, self.switch, self.approvals = parts.place, parts.switch, services.approvals
+        self.sharing, self.used_labels = services.sharing, services.used
         self._generations, self._screening = parts.generations, parts.screening
         ancestry = services.ancestry
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
@@ -137,7 +137,7 @@ class Engine:
         has_tools = now.config.meta_tools or CODE_MODE.of(now.config).enabled
         view = self.groups.now if has_groups or has_tools else None
         expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
-        self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
+        self.catalogs.describe = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
@@ -155,7 +155,7 @@ class Engine:
         return self
 
     def _start_servers(self) -> None:
-        self.place.ancestry.check_depth()
+        self.nesting.ancestry.check_depth()
         self._generations.start()
         self._refresh_timer = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
 
@@ -164,7 +164,7 @@ class Engine:
 
         Raises ProtocolError if the client is refused.
         """
-        self.place.admit(client_info)
+        self.nesting.admit(client_info)
         if self.waits:
             self.waits = False
             self._start_servers()
@@ -195,7 +195,7 @@ class Engine:
     def _on_built(self) -> None:
         self.generation.report_unmatched_members()
         self._screening.soon()
-        self.place.built()
+        self.nesting.built()
 
     # --- the catalog -------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Engine:
         required = [upstream for upstream in self.upstreams.values() if upstream.server.required]
         for upstream in required:
             upstream.start_now()
-            await upstream.tried.wait()
+            await upstream.attempted.wait()
         return [upstream for upstream in required if upstream.error is not None]
 
     def hurry(self) -> None:
@@ -228,7 +228,7 @@ class Engine:
         """Drops the state of a caller that is gone, and closes its own sessions with servers."""
         self.clients.forget(caller)
         self.uris.forget(caller)
-        self.place.forget(caller)
+        self.nesting.forget(caller)
         self._services.used.forget(caller)
         self._services.approvals.forget(caller)
         if self._groups is not None:
@@ -257,13 +257,13 @@ class Engine:
             raise unknown_task(sealed)
         return route, task_id
 
-    async def begun(self) -> None:
+    async def wait_for_cached(self) -> None:
         """Waits until the catalogs cached by earlier runs are served, which takes time only if they are large."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BUILT_WITHIN):
                 for upstream in self.upstreams.values():
-                    await upstream.begun.wait()
-        await self.catalogs.settled()
+                    await upstream.cache_checked.wait()
+        await self.catalogs.wait_until_built()
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """Returns the instructions for a client, merged from those of the servers that it sees."""
@@ -285,10 +285,10 @@ class Engine:
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
-            await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
+            await self.catalogs.wait_until_built(self.upstreams[route.upstream].server.deadlines.list)
             route = None if route.upstream in self.catalogs.unread else self.catalogs.of(caller).resolve(kind, exposed)
         if route is None and kind.by_uri:
-            route = self.uris.given(caller, exposed)
+            route = self.uris.route_of(caller, exposed)
             route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None
         elif route is None:
             await self._wait_for_owners(exposed)
@@ -296,7 +296,7 @@ class Engine:
         if route is None:
             catalog = await self.settled_catalog(caller)
             route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed, caller)
-        self.catalogs.seen = True
+        self.catalogs.is_in_use = True
         if route is None or (kind.extension is not None and not self.generation.offers(route)):
             raise unknown_name(kind, exposed, era)
         return route
@@ -305,7 +305,7 @@ class Engine:
         """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
         return self.generation.why(kind, exposed, profile)
 
-    def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
+    def record_unknown(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
         """Records a call under an unknown name, with the rule that hides the name if there is one."""
         reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
@@ -330,9 +330,9 @@ class Engine:
         """Returns whether a caller may see a resource now."""
         return route.upstream in self.upstreams and self.rules.reaches(route, profile_of(caller))
 
-    async def tell(self, caller: Hashable | None, method: str) -> None:
+    async def forward_notification(self, caller: Hashable | None, method: str) -> None:
         """Passes a client's notification on to the servers whose only client it is."""
-        await asyncio.gather(*(upstream.tell(caller, method) for upstream in self.upstreams.values()))
+        await asyncio.gather(*(upstream.forward_notification(caller, method) for upstream in self.upstreams.values()))
 
     async def log_from(self, level: str) -> None:
         """Sets the log level of all connected servers."""
@@ -371,7 +371,7 @@ class Engine:
         finally:
             for counter in counters:
                 counter.count -= 1
-                if counter.awaited and not counter.count:
+                if counter.waiters and not counter.count:
                     counter.notify()
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # the hub itself answered
@@ -382,7 +382,7 @@ class Engine:
 
         async def connect(call: Call) -> Json:
             await upstream.connected()
-            await self.catalogs.settled()
+            await self.catalogs.wait_until_built()
             exposed = self.catalog.exposed(call.route)
             if exposed is None:
                 call.refused_by = rules.why(call.route)

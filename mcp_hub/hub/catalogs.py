@@ -58,7 +58,7 @@ class Catalogs:
         self._reserved: frozenset[str] = frozenset()
         self.exposure: Exposure | None = None
         """Decides which of its tools a client is listed; None: every client is listed all."""
-        self.about: Callable[[str], str] = lambda upstream: ""
+        self.describe: Callable[[str], str] = lambda upstream: ""
         """Returns an upstream's description of itself, for catalogs that are built from now on."""
         self._is_new_generation = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
@@ -80,7 +80,7 @@ class Catalogs:
         self._dirty = False
         self._rebuild_timer: asyncio.TimerHandle | None = None
         self._watchers: list[Watcher] = []
-        self.seen = False
+        self.is_in_use = False
         """Whether a client has seen a list, or a call was routed by one."""
         self._settled: Mapping[str, Upstream] | None = None
         """The upstreams in force, once each has connected or failed."""
@@ -101,7 +101,7 @@ class Catalogs:
     ) -> None:
         """Takes over a generation: its upstreams, its policies as `shape`, and `is_visible` for profiles.
 
-        `view` is as in `look`. `on_built()` is called after each build. `list_wait`: the seconds of `settled_for`.
+        `view`: as in `replace_view`. `on_built()` is called after each build. `list_wait`: seconds of `settled_for`.
         """
         self._list_wait = list_wait
         self._upstreams, self._shape, self._is_visible = upstreams, shape, is_visible
@@ -111,23 +111,23 @@ class Catalogs:
         if self._build_task is not None:
             self._build_task.cancel()  # it uses the policies of the former generation
             self._build_task = None
-        if self.seen:
+        if self.is_in_use:
             self._build()
 
-    def look(self, view: CallerViews, reserved: frozenset[str]) -> None:
+    def replace_view(self, view: CallerViews, reserved: frozenset[str]) -> None:
         """Replaces the view and notifies callers that see a change. `reserved`: the names of the hub's tools in it."""
         self._view = view
         if reserved != self._reserved:
             self._reserved, self._dirty = reserved, True
-        if self.seen and self._dirty:
+        if self.is_in_use and self._dirty:
             self._build()
         elif not self._dirty:
             former_view, self._notified_view = self._notified_view, view
-            self.tell(frozenset({TOOLS}), lambda caller: self._has_new_tools(former_view, self.whole(caller), caller))
+            self.notify(_TOOLS, lambda caller: self._has_new_tools(former_view, self.full_catalog(caller), caller))
 
     def changed_for(self, caller: Hashable | None, former_catalog: Catalog) -> None:
         """Notifies one caller if its catalog differs from `former_catalog`."""
-        self.tell(self.of(caller).changed(former_catalog), partial(eq, caller))
+        self.notify(self.of(caller).changed(former_catalog), partial(eq, caller))
 
     def watch(self, watcher: Watcher) -> None:
         """Registers `watcher`, to be called when lists have changed that a client may have seen."""
@@ -138,7 +138,7 @@ class Catalogs:
         self._dirty = True
         self._reviewed = self._reviewed or reviewed
         if self._rebuild_timer is None:
-            delay = REBUILD_AFTER if self.seen else REBUILD_UNSEEN
+            delay = REBUILD_AFTER if self.is_in_use else REBUILD_UNSEEN
             self._rebuild_timer = asyncio.get_running_loop().call_later(delay, self._build)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Catalogs:
             self._build()
         return self._catalog
 
-    async def settled(self, seconds: float = BUILT_WITHIN) -> None:
+    async def wait_until_built(self, seconds: float = BUILT_WITHIN) -> None:
         """Waits until the current lists are built into the catalogs, at most `seconds`."""
         if self._dirty and self._build_task is None:
             self._build()
@@ -173,9 +173,9 @@ class Catalogs:
             await self._wait_for_all(self._upstreams)
         catalog = self.of(caller)
         if self.is_behind(caller):
-            await self.settled(self._list_wait)
+            await self.wait_until_built(self._list_wait)
             catalog = self.of(caller)
-        self.seen = True
+        self.is_in_use = True
         return catalog
 
     async def _wait_for_all(self, upstreams: Mapping[str, Upstream]) -> None:
@@ -217,10 +217,10 @@ class Catalogs:
             profile: str | None = None if caller is None else caller.profile  # type: ignore[attr-defined]
             if profile is None:
                 return self._catalog
-        full_catalog = self.whole(caller)
+        full_catalog = self.full_catalog(caller)
         return full_catalog if self._view is None else self._view.view(full_catalog, caller)
 
-    def whole(self, caller: Hashable | None) -> Catalog:
+    def full_catalog(self, caller: Hashable | None) -> Catalog:
         """Returns the catalog that one caller would see if all groups were active."""
         catalog = self.everybodys  # also brings the other catalogs up to date
         own_catalog = self._caller_catalogs.get(caller) if self._caller_catalogs else None
@@ -295,7 +295,7 @@ class Catalogs:
         """Merges the lists into all catalogs, and notifies callers. Adds the parts of the former one to `replaced`."""
         previous, former_by_caller, former_profiles = self._catalog, self._caller_catalogs, self._profile_catalogs
         # A name that no client has seen may still change: the order of the configuration decides, not that of arrival.
-        keeps_names, self._is_new_generation = self.seen and not self._is_new_generation, False
+        keeps_names, self._is_new_generation = self.is_in_use and not self._is_new_generation, False
         catalog = yield from self._merge(None, (), previous if keeps_names else None, previous)
         callers = {caller for upstream in self._upstreams.values() for caller in upstream.caller_lists.all}
         requested = self._requested.union(profile for key in callers if (profile := profile_of(key)) is not None)
@@ -338,15 +338,15 @@ class Catalogs:
                 former = former_by_caller.get(caller) or (previous if profile is None else former_profiles.get(profile))
                 return self._has_new_tools(former_view, former, caller)
 
-            self.tell(frozenset({TOOLS}), has_new_tools)
-            changed = {profile: kinds - {TOOLS} for profile, kinds in changed.items()}
+            self.notify(_TOOLS, has_new_tools)
+            changed = {profile: kinds - _TOOLS for profile, kinds in changed.items()}
         for profile, kinds in changed.items():
-            self.tell(kinds, partial(_has_profile, profile))
+            self.notify(kinds, partial(_has_profile, profile))
         for caller in self._caller_catalogs.keys() | former_by_caller.keys():
             profile = profile_of(caller)
             former_catalog = former_by_caller.get(caller, self._base(profile, self._catalog))
-            kinds = self.whole(caller).changed(former_catalog) - changed.get(profile, frozenset())
-            self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
+            kinds = self.full_catalog(caller).changed(former_catalog) - changed.get(profile, frozenset())
+            self.notify(kinds if self._view is None else kinds - _TOOLS, partial(eq, caller))
 
     def _has_new_tools(self, former_view: CallerViews | None, former: Catalog | None, caller: Hashable | None) -> bool:
         """Returns whether a caller sees other tools than in the catalog `former` through `former_view`.
@@ -381,16 +381,17 @@ class Catalogs:
             away=unlisted,
             reserved=self._reserved if self.exposure is None else self._reserved | OWN_NAMES,
         )
-        merged.about = self.about
+        merged.about = self.describe
         return merged
 
-    def tell(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
+    def notify(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
         """Notifies these callers that the lists of these kinds have changed."""
-        if kinds and self.seen:
+        if kinds and self.is_in_use:
             for watcher in self._watchers:
                 watcher(kinds, caller_filter)
 
 
+_TOOLS: Final = frozenset({TOOLS})
 _NOTHING: Final = Catalog.build(())
 """The catalog of a profile until it has been built."""
 

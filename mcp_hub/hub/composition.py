@@ -146,7 +146,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         services.ancestry,
         lambda: generations.now.upstreams,
         lambda caller: catalogs.of(caller).upstreams,
-        lambda callers: catalogs.tell(frozenset({TOOLS}), callers.__contains__),
+        lambda callers: catalogs.notify(frozenset({TOOLS}), callers.__contains__),
     )
     switch = ServerSwitch(generations, partial(_new_upstream, services), catalogs.changed)
     return Parts(services, generations, nested_hubs, BackgroundScreening(generations.screen), switch)

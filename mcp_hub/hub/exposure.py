@@ -137,7 +137,7 @@ class Exposure:
         """Returns whether some client may be listed less than all of a catalog."""
         return catalog.tool_bytes > self.large_bytes or catalog.tool_count > self.large_count
 
-    def given(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
+    def last_listing(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
         """Returns what `listed` returned to this client for this catalog; None if it has not been asked yet."""
         by_client = self._last_listings.get(caller)
         last_listing = by_client.get(_name_in(envelope)) if by_client is not None else None
@@ -159,7 +159,7 @@ class Exposure:
         else:
             always = await in_slices(self._always_in(catalog))
             names = self._recent_in(catalog, caller) if few is None else few
-            names = [tool_name for tool_name in names if catalog.found(TOOLS, tool_name) is not None]
+            names = [tool_name for tool_name in names if catalog.item_of(TOOLS, tool_name) is not None]
             few = tuple(dict.fromkeys((*always, *names) if few is None else (*names, *always)))
             listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
@@ -249,7 +249,7 @@ class Exposure:
                 for entry in _own_tools(self._whole_of(caller), code)
                 if entry.exposed not in listed
             }
-            chosen = {name: entry for name in names if (entry := catalog.found(TOOLS, name)) is not None}
+            chosen = {name: entry for name in names if (entry := catalog.item_of(TOOLS, name)) is not None}
             catalog.listings[names, code] = catalog.listing(tuple((listed | chosen).values()))
         return catalog.listings[names, code]
 
@@ -380,9 +380,9 @@ def expose(
     `forced` is the mode that the command line demands for every client.
     """
     former_exposure = catalogs.exposure
-    exposure = Exposure(config, selection, forced, catalogs.whole, cache, former_exposure)
+    exposure = Exposure(config, selection, forced, catalogs.full_catalog, cache, former_exposure)
     catalogs.exposure = now = None if exposure.concerns_nobody else exposure
     if (now.settings if now is not None else None) != (
         former_exposure.settings if former_exposure is not None else None
     ):
-        catalogs.tell(frozenset({TOOLS}), lambda caller: True)
+        catalogs.notify(frozenset({TOOLS}), lambda caller: True)

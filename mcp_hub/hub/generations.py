@@ -135,7 +135,7 @@ class Generation:
     def report_unmatched_members(self) -> None:
         """Warns once, when all servers have been tried, of selected tools that no server lists."""
         members = self.selection.members or ()
-        if members and all(u.tried.is_set() for u in self.upstreams.values()) and not self._reported_unmatched:
+        if members and all(u.attempted.is_set() for u in self.upstreams.values()) and not self._reported_unmatched:
             self._reported_unmatched = True
             for member in self.unmatched_members(members):
                 log.warning("%s: no server has a tool %r", self.selection.name, member)
@@ -192,7 +192,7 @@ class RetiringResources:
 
 
 async def _stop_when_unused(calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
-    if not await calls.ended(seconds):
+    if not await calls.wait_until_unused(seconds):
         log.warning("calls of a former configuration did not end within %g s; their servers are stopped", seconds)
     await stop()
 
@@ -347,4 +347,4 @@ async def _wait_until_tried(upstreams: Sequence[Upstream], seconds: float) -> No
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             for upstream in upstreams:
-                await upstream.tried.wait()
+                await upstream.attempted.wait()

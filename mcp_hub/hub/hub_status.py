@@ -38,14 +38,14 @@ Json = dict[str, Any]
 
 
 class Status:
-    """Collects the status of a hub. `serving` is `stdio` or the hub's URLs; other parts add facts under `more`."""
+    """Collects the status of a hub. `serving` is `stdio` or the hub's URLs; other parts add facts to `extra`."""
 
     def __init__(self, hub: Engine) -> None:
         self._hub = hub
         self._started_at = time.monotonic()
         self.began_at = time.time()
         self.serving: list[str] = ["stdio"]
-        self.more: Json = {}
+        self.extra: Json = {}
         self.refusals: Callable[[], dict[str, int]] = dict
         """Returns the counts of refusals of the listener before authentication, by cause; {} over stdio."""
         self.replicas: Callable[[], Json] | None = None
@@ -63,7 +63,7 @@ class Status:
             "overlays": [str(path) for path in config.overlays],
             "generation": hub.generation.number,
             "serving": self.serving,
-            **self.more,
+            **self.extra,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
             "listed_to": listed_to(hub.catalogs),
             "calls": calls.count,

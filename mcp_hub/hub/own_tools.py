@@ -73,7 +73,7 @@ class OwnTools:
             )
         finally:
             counter.count -= 1
-            if counter.awaited and not counter.count:
+            if counter.waiters and not counter.count:
                 counter.notify()
 
     def _has_code_mode(self, caller: Hashable | None) -> bool:

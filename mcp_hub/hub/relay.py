@@ -80,7 +80,7 @@ class Relay:
         async def send(responses: Json) -> Json:
             nonlocal upstream_era
             if call.asker is not None:
-                await call.asker.turn()
+                await call.asker.wait_for_turn()
             params = {**given, **responses}
             if "inputResponses" in params:
                 params = resource_uris.in_request(params, original)
@@ -122,7 +122,7 @@ class Relay:
         if call.in_one_go:
             return await resolve_input_requests(result, rules, call.asker, questions, send)
         # A server that is a process belongs to this replica; a server with a URL is the same for all replicas.
-        place = self._sharing.place if upstream.server.url is None else ""
+        place = self._sharing.replica_name if upstream.server.url is None else ""
         return pass_on(result, rules, call.envelope.capabilities, questions, place)
 
     def _exposed_uri(self, call: Call, uri: str) -> str:

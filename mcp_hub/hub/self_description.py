@@ -150,7 +150,7 @@ class NestedHubs:
 
     def _describe_for(self, caller: Hashable | None) -> Json:
         visible_ids = self._visible_ids(caller)
-        visible_hubs = [upstream.behind for id, upstream in self._upstreams().items() if id in visible_ids]
+        visible_hubs = [upstream.nested_hubs for id, upstream in self._upstreams().items() if id in visible_ids]
         # The names of servers are for the only client, whose configuration started this hub.
         return self.ancestry.describe(visible_hubs, self._notes() if caller is None else ())
 
@@ -158,4 +158,4 @@ class NestedHubs:
         for id, upstream in self._upstreams().items():
             if upstream.left_out:
                 yield f"{id}: {upstream.error}"
-            yield from (f"{id} › {note}" for note in upstream.behind.notes)
+            yield from (f"{id} › {note}" for note in upstream.nested_hubs.notes)

@@ -199,7 +199,7 @@ class EngineHost:
         errors: list[CallError | None] = [None] * len(upstreams)
         if connect:
             errors = await asyncio.gather(*(_connection_error(upstream) for upstream in upstreams))
-            await hub.catalogs.settled()
+            await hub.catalogs.wait_until_built()
         catalog = hub.catalogs.of(None)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in upstreams}
         for exposed in catalog.names(TOOLS):
@@ -248,7 +248,7 @@ class EngineHost:
             listed = hub.catalog.exposed(route)
             exposed = listed or expose(upstream.server.namespace, tool)
             direct_call = direct if upstream.server.functions is not None else None
-            shown_arguments = written_arguments(arguments) if direct_call is None else direct_call.shown(arguments)
+            shown_arguments = written_arguments(arguments) if direct_call is None else direct_call.to_json(arguments)
             params: Json = {"name": tool, "arguments": shown_arguments}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
@@ -294,7 +294,7 @@ class EngineHost:
     async def inactive_group(self, exposed: str) -> str | None:
         """Returns the name of the inactive group that keeps a tool off the list, or None if no group does."""
         hub = await self.hub()
-        route = hub.catalogs.whole(None).resolve(TOOLS, exposed) if hub.config.groups else None
+        route = hub.catalogs.full_catalog(None).resolve(TOOLS, exposed) if hub.config.groups else None
         if route is None:
             return None
         groups = hub.groups.now

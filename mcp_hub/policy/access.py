@@ -116,7 +116,7 @@ class _UriFilter(_NameFilter):
 class Review(Protocol):
     """Judges items by their content, as the servers list it, and not only by their names."""
 
-    def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
+    def review(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
         """Reviews all items that an upstream lists, before other policies change them, in steps."""
         ...
 
@@ -168,13 +168,13 @@ class Access:
         """Makes the policy of a configuration."""
         return cls(parts.config, parts.selection, (parts.find(PinReview), parts.find(ScreenReview)))
 
-    def look(self, items: Sequence[Item]) -> Generator[None]:
+    def review(self, items: Sequence[Item]) -> Generator[None]:
         """Reviews all items that an upstream lists, in steps. `shape` is called later, on parts of them."""
         if not items:
             return
         upstream = items[0].route.upstream
         for review in self._reviews:
-            yield from review.look(upstream, items)
+            yield from review.review(upstream, items)
         server = self._servers[upstream]
         tags: dict[Route, frozenset[str]] = {}
         resources: set[str] = set()

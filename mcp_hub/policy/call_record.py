@@ -104,7 +104,7 @@ class RecordBuilder:
         self._second = (-1, "")
         """The second of the last record, and its text."""
         self._names: dict[str, str] = {}
-        self._known_secrets = LEARNED.known
+        self._known_secrets = LEARNED.current
 
     def of_call(self, call: Call, arguments: Any, duration: float, call_outcome: Outcome, result: Json | None) -> Json:
         """Returns the record of a call that has ended, with the `arguments` to be shown; `duration` is in seconds."""
@@ -185,8 +185,8 @@ class RecordBuilder:
 
     def _name(self, text: str) -> str:
         """Returns a redacted name, cached until a new secret is learned."""
-        if self._known_secrets is not LEARNED.known or len(self._names) >= MAX_REMEMBERED:
-            self._names, self._known_secrets = {}, LEARNED.known
+        if self._known_secrets is not LEARNED.current or len(self._names) >= MAX_REMEMBERED:
+            self._names, self._known_secrets = {}, LEARNED.current
         redacted = self._names.get(text)
         if redacted is None:
             redacted = self.text(text)

@@ -100,7 +100,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
         """Applies all policies to the items of an upstream, in steps, and returns those that may be listed."""
-        yield from self.access.look(items)
+        yield from self.access.review(items)
         shaped: list[Item] = []
         start = 0
         while start < len(items):

@@ -157,7 +157,7 @@ class Confirm:
             parts.config,
             parts.approvals,
             parts.listed,
-            parts.find(Preset).shown,
+            parts.find(Preset).without_preset,
             parts.redactor,
             in_program=parts.in_program,
             sharing=parts.sharing,
@@ -241,7 +241,7 @@ class Confirm:
         if answer == SESSION and _has_session(call):
             self._approvals.add(call.caller, call.route)
             with contextlib.suppress(CallError):  # then another replica asks the person again
-                await self._sharing.tell("approved", call.caller, [call.route.upstream, call.route.name])
+                await self._sharing.broadcast("approved", call.caller, [call.route.upstream, call.route.name])
         return await call_next(call)
 
     async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:

@@ -198,7 +198,7 @@ class FlowPolicy:
         """Sends the labels to the other replicas before the call runs. With `refuse`, raises CallError if it fails."""
         now, labels = entry
         try:
-            await self._sharing.tell("used", call.caller, [sorted(labels), time.time()])
+            await self._sharing.broadcast("used", call.caller, [sorted(labels), time.time()])
         except CallError:
             if self._flows.mode == "refuse":
                 self._used.take_back(call.caller, entry, previous_labels)

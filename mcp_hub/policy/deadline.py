@@ -59,8 +59,8 @@ class TimeLimit:
         "_step",
         "_suspended",
         "_task",
+        "deadline",
         "expired",
-        "when",
     )
 
     def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -79,7 +79,7 @@ class TimeLimit:
         self._is_closed = False
         self.expired = False
         """Whether it has cancelled its task."""
-        self.when: float | None = (when := loop.time() + seconds)
+        self.deadline: float | None = (when := loop.time() + seconds)
         self._arm(seconds, when)
 
     def __enter__(self) -> TimeLimit:
@@ -96,20 +96,20 @@ class TimeLimit:
     def reschedule(self, when: float) -> None:
         """Moves the end to `when`, in the time of the loop."""
         self._disarm()
-        self.when = when
+        self.deadline = when
         self._arm(when - self._loop.time(), when)
 
     def suspend(self) -> None:
         """Stops the clock of the limit until `resume` was called as often as `suspend`."""
         self._suspended += 1
-        if self.when is not None and not self.expired and not self._is_closed:
-            self._remaining, self.when = self.when - self._loop.time(), None
+        if self.deadline is not None and not self.expired and not self._is_closed:
+            self._remaining, self.deadline = self.deadline - self._loop.time(), None
             self._disarm()
 
     def resume(self) -> None:
         """Ends one suspension. The last one continues with the time that was left."""
         self._suspended -= 1
-        if not self._suspended and self.when is None and not self._is_closed:
+        if not self._suspended and self.deadline is None and not self._is_closed:
             self.reschedule(self._loop.time() + max(self._remaining, 0.0))
 
     def _arm(self, seconds: float, when: float) -> None:
@@ -192,7 +192,7 @@ async def _run_with_idle_limit(idle: float, call: Call, call_next: Next) -> Json
     relay = call.on_progress
 
     def on_progress(params: Json) -> None:
-        if not scope.expired and scope.when is not None:
+        if not scope.expired and scope.deadline is not None:
             scope.reschedule(asyncio.get_running_loop().time() + idle)
         if relay is not None:
             relay(params)

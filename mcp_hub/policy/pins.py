@@ -230,9 +230,9 @@ class PinFileWatcher:
         """Checks the file forever."""
         while True:
             await asyncio.sleep(LOOKED_AT_EVERY)
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Checks the file once."""
         stamp = stamp_of(self._path)
         if stamp == self._stamp:
@@ -276,7 +276,7 @@ class PinReview:
         """Replaces the pins. They apply to an upstream once its lists are reviewed again."""
         self._recorded = recorded
 
-    def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
+    def review(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
         """Compares all items that an upstream lists with its pins, before other policies change them, in steps."""
         if self._modes[upstream] == "off":
             return

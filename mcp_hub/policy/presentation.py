@@ -88,7 +88,7 @@ class Preset:
         """Returns whether calls of the route may have preset arguments."""
         return route.kind is TOOLS and (self._of_calls or bool(self._rules[route].preset))
 
-    def hidden(self, call: Call) -> tuple[Path, ...]:
+    def preset_paths(self, call: Call) -> tuple[Path, ...]:
         """Returns the paths of preset arguments of a call."""
         of_call = tuple((name,) for name in call.preset or ())
         presets = self._rules[call.route].preset
@@ -104,9 +104,9 @@ class Preset:
     def _declared_of(self, route: Route) -> frozenset[str]:
         return self._declared.get(route.upstream, {}).get(route, frozenset())
 
-    def shown(self, call: Call, arguments: Any) -> Any:
+    def without_preset(self, call: Call, arguments: Any) -> Any:
         """Returns the arguments that a caller sent without preset ones, for records and spans."""
-        hidden = self.hidden(call)
+        hidden = self.preset_paths(call)
         if hidden:
             declared = self._declared_of(call.route)
             for path in hidden:
@@ -115,7 +115,7 @@ class Preset:
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call with the configured values, which replace whatever the caller sent for these arguments."""
-        hidden = self.hidden(call) if call.method == TOOLS.act_method else ()
+        hidden = self.preset_paths(call) if call.method == TOOLS.act_method else ()
         if not hidden:
             return await call_next(call)
         arguments = call.params.get("arguments")

@@ -138,7 +138,7 @@ class ScreenReview:
         """Makes the review of a configuration."""
         return cls(parts.config)
 
-    def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
+    def review(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
         """Screens items that an upstream lists, before other policies change them, in steps."""
         settings = self._settings[upstream]
         if settings.mode == "off":

@@ -38,7 +38,7 @@ class Sharing(msgspec.Struct):
     """The token buckets that replicas share; None: this process has its own."""
     publish: Publish | None = None
     """Sends a change to the other replicas; None: there are none."""
-    place: str = ""
+    replica_name: str = ""
     """The name of this replica; "" for one process."""
 
     @property
@@ -47,7 +47,7 @@ class Sharing(msgspec.Struct):
         parts = self.bucket.parts if self.bucket is not None else 1
         return f" (the store is unavailable: one of {parts} replicas allows its share)" if parts > 1 else ""
 
-    async def tell(self, kind: ChangeKind, caller: Hashable | None, value: Any) -> None:
+    async def broadcast(self, kind: ChangeKind, caller: Hashable | None, value: Any) -> None:
         """Sends a change by a caller to the other replicas. Raises CallError while the store cannot be reached."""
         name = shared_name(caller)
         if self.publish is not None and name is not None:

@@ -86,7 +86,7 @@ class Spans:
     @classmethod
     def of(cls, parts: PolicyParts, tracer: Callable[[], Awaitable[Tracer | None]]) -> Spans:
         """Makes the policy of a configuration."""
-        shown = parts.find(Preset).shown
+        shown = parts.find(Preset).without_preset
         arguments = parts.config.tracing.arguments
         return cls(tracer, parts.redactor, parts.labels, parts.listed, arguments=arguments, shown=shown)
 

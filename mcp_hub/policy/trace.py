@@ -122,7 +122,7 @@ class Trace:
             labels=parts.labels,
             measure=parts.measure,
             tap=parts.tap,
-            shown=parts.find(Preset).shown,
+            shown=parts.find(Preset).without_preset,
         )
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -164,7 +164,11 @@ class Trace:
 
     async def _redacted(self, value: Any) -> Any:
         """Returns a value without known secrets; a large one is redacted in a thread."""
-        return await in_thread(self._redaction.known, value) if weighs_more(value) else self._redaction.known(value)
+        return (
+            await in_thread(self._redaction.redact_known, value)
+            if weighs_more(value)
+            else self._redaction.redact_known(value)
+        )
 
     def unknown(
         self,
@@ -196,7 +200,7 @@ class Trace:
         except Exception:
             log.exception("a refusal could not be recorded")
 
-    def acted(self, caller: Hashable | None, facts: Json) -> None:
+    def record_action(self, caller: Hashable | None, facts: Json) -> None:
         """Records an action of an administrator on the hub (`RecordBuilder.of_action`)."""
         if self._write is None and self._tap.sink is None:
             return

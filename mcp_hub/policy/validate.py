@@ -48,7 +48,7 @@ class Validate:
     @classmethod
     def of(cls, parts: PolicyParts) -> Validate:
         """Makes the policy of a configuration."""
-        return cls(parts.servers, parts.listed, parts.find(Presentation).schema, parts.find(Preset).hidden)
+        return cls(parts.servers, parts.listed, parts.find(Presentation).schema, parts.find(Preset).preset_paths)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

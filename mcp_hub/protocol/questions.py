@@ -307,7 +307,7 @@ async def resolve_input_requests(
             raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
         result = await resend(retry_params)
         while sent_ids and asker is not None:
-            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent_ids.pop()})  # the server has got the answer
+            asker.notify(ELICITATION_COMPLETE, {ELICITATION_ID: sent_ids.pop()})  # the server has got the answer
     raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
 
 

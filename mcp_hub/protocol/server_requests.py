@@ -44,7 +44,7 @@ class Asker(Protocol):
         """
         ...
 
-    async def turn(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Waits until the call may be sent to its server."""
         ...
 
@@ -56,7 +56,7 @@ class Asker(Protocol):
         """Passes on a server's log message if the client wants its level."""
         ...
 
-    def tell(self, method: str, params: Json) -> None:
+    def notify(self, method: str, params: Json) -> None:
         """Notifies the client outside of any request, if its era allows that."""
         ...
 

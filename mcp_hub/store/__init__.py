@@ -28,9 +28,9 @@ log = logging.getLogger("mcp_hub.store")
 DEADLINE: Final = 1.0
 """Seconds for one request to the store."""
 LATE: Final = 1.5
-"""Seconds for which `again` retries, as the store may only be slow."""
+"""Seconds for which `retry` retries, as the store may only be slow."""
 ASK_AGAIN: Final = 0.1
-"""Seconds between two attempts of `again`."""
+"""Seconds between two attempts of `retry`."""
 PROBE_EVERY: Final = 0.25
 """Seconds between two probes while the store is unavailable."""
 LOOKED_WITHIN: Final = 2.0
@@ -88,12 +88,12 @@ class Store:
         self.unknown = False
         """Whether this process was paused since the last reply: others may have used the store meanwhile."""
         self.changed: Callable[[bool], None] = lambda _: None
-        """Called with the new value of `away` when that has changed."""
+        """Called with the new value of `is_unavailable` when that has changed."""
         self.uses = 0
         """The number of requests to the store."""
 
     @property
-    def away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Whether the store is unavailable: it does not answer or accepts no writes, as far as requests have shown."""
         return self.away_since is not None
 
@@ -131,7 +131,7 @@ class Store:
         self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         return answer
 
-    async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Runs `ask`, which must be safe to repeat; retries for LATE seconds. Raises StoreUnavailable."""
         until = self._clock() + LATE
         while True:
@@ -146,7 +146,7 @@ class Store:
     async def _request(self, ask: Callable[[Redis], Any]) -> Reply:
         """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script."""
         self._notice_pause()
-        if self.away:
+        if self.is_unavailable:
             raise StoreUnavailable("The store is unavailable (setting: store).", retry_after=1.0, executed=False)
         self.uses += 1
         try:
@@ -198,7 +198,7 @@ class Store:
 
     async def _probe_until_available(self) -> None:
         """Probes the store until it accepts a write."""
-        while self.away:
+        while self.is_unavailable:
             await asyncio.sleep(PROBE_EVERY)
             self._notice_pause()
             redis, self._redis = self._redis, None  # old connections may hang for long

@@ -124,11 +124,11 @@ class Lease:
         self._seconds = seconds - margin
         self._until = float("-inf")
 
-    def renewed(self, sent_at: float) -> None:
+    def note_renewal(self, sent_at: float) -> None:
         """Records that the store has renewed the lease, by a request sent at `sent_at`."""
         self._until = max(self._until, sent_at + self._seconds)
 
-    def ended(self) -> None:
+    def note_end(self) -> None:
         """Records that the lease is lost or given back."""
         self._until = float("-inf")
 
@@ -188,11 +188,11 @@ class Membership:
         return len(self.others) + 1
 
     @property
-    def mixed(self) -> bool:
+    def has_mixed_configurations(self) -> bool:
         """Whether replicas that are alive have different configurations."""
         return any(member.config != self.me.config for member in self.others.values())
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Renews the lease now, and updates the other members and topics. Raises StoreUnavailable."""
         await self._renew(fresh=False)
 
@@ -207,7 +207,7 @@ class Membership:
         if self._renew_task is not None:
             self._renew_task.cancel()
             await asyncio.wait([self._renew_task])
-        self._lease.ended()
+        self._lease.note_end()
         with contextlib.suppress(StoreUnavailable):
             await self._store.execute("DEL", self._store.key(self._record_name))
 
@@ -216,7 +216,7 @@ class Membership:
         self.me = msgspec.structs.replace(self.me, address=address)
         self._wake.set()
 
-    async def addressed(self) -> None:
+    async def wait_for_addresses(self) -> None:
         """Waits until all other replicas have announced their addresses, at most ADDRESS_WAIT seconds."""
         until = self._clock() + ADDRESS_WAIT
         with contextlib.suppress(StoreUnavailable):
@@ -228,16 +228,16 @@ class Membership:
         """Returns all other replicas, also those that have just joined."""
         with contextlib.suppress(StoreUnavailable):
             await self._renew(fresh=False)
-        await self.addressed()
+        await self.wait_for_addresses()
         return list(self.others.values())
 
-    async def reached(self, id: str) -> Member | None:
+    async def find_live(self, id: str) -> Member | None:
         """Returns another replica by its id, also one that has just joined; None if it is not alive."""
         member = self.others.get(id)
         if (member is None or not member.address) and id not in ("", self.me.id):
             with contextlib.suppress(StoreUnavailable):
                 await self._renew(fresh=False)
-            await self.addressed()
+            await self.wait_for_addresses()
             member = self.others.get(id)
         return member
 
@@ -252,7 +252,7 @@ class Membership:
     async def hand_over(self) -> None:
         """Gives up all objects, so that others can take them at once, but stays reachable. Raises StoreUnavailable."""
         record = self._record_name
-        self._lease.ended()
+        self._lease.note_end()
         self._may_own = False
         self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4), leaving=True)
         await self._renew(fresh=True)
@@ -302,7 +302,7 @@ class Membership:
         if not self._may_own or self.me.leaving:
             return
         self._may_own = False
-        self._lease.ended()
+        self._lease.note_end()
         self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4))
         self._on_lost()
 
@@ -325,9 +325,9 @@ class Membership:
             return  # the reply describes the members, or this replica, as they were before what is known here
         self._newest = number
         if answer[0] == 0:
-            self._lease.ended()
+            self._lease.note_end()
             return
-        self._lease.renewed(sent_at)
+        self._lease.note_renewal(sent_at)
         self._may_own = True
         flat = answer[1]
         self._on_topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})

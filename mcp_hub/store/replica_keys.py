@@ -60,7 +60,7 @@ class ReplicaKeys:
         self._entries = tuple(entries)
 
     @classmethod
-    async def shared(cls, store: Store, known: ReplicaKeys | None = None) -> ReplicaKeys:
+    async def load_shared(cls, store: Store, known: ReplicaKeys | None = None) -> ReplicaKeys:
         """Returns the keys in the store; the first replica makes one. Raises StoreUnavailable.
 
         `known` keys are written back to a store that has lost them.
@@ -97,7 +97,7 @@ class ReplicaKeys:
         except (ValueError, FrameError):
             return None
 
-    def derived(self, kind: str) -> list[bytes]:
+    def derive(self, kind: str) -> list[bytes]:
         """Returns keys that are derived from these for another purpose."""
         return [_mac(key, f"derived {kind}", b"") for key in self._keys]
 

@@ -67,7 +67,7 @@ class SharedBucket:
     @property
     def parts(self) -> int:
         """The number of parts of a rate: 1 while the store is available, else the number of replicas."""
-        return max(self._replicas(), 1) if self._store.away else 1
+        return max(self._replicas(), 1) if self._store.is_unavailable else 1
 
     async def take(self, name: str, rate: float, principal: str, room: float | None = None) -> float:
         """Takes a token of the bucket `name` and returns 0, or returns the seconds until there may be one.

@@ -52,7 +52,7 @@ class StoredStream:
         """Stores the requests that the stream answers. Raises StoreUnavailable."""
         await self._store.execute("SET", self._store.key(f"{self._name}:asked"), requests, "EX", KEPT_SECONDS)
 
-    async def asked(self) -> bytes | None:
+    async def requests(self) -> bytes | None:
         """Returns the requests that the stream answers; None if they are not stored. Raises StoreUnavailable."""
         requests: bytes | None = await self._store.execute("GET", self._store.key(f"{self._name}:asked"))
         return requests
@@ -68,7 +68,7 @@ class StoredStream:
             return []
         return events if events[0].number == after + 1 and events[-1].number == after + len(events) else None
 
-    async def kept(self) -> list[StoredEvent]:
+    async def all_events(self) -> list[StoredEvent]:
         """Returns all stored events. Raises StoreUnavailable."""
         entries = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
         return [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in entries]

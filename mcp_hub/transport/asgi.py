@@ -159,7 +159,7 @@ class AsgiExchange:
             if discarded > MAX_SPILL:
                 break
             if piece:
-                request.more(piece)
+                request.feed(piece)
             if not message.get("more_body", False):
                 request.end()
         self.abort()

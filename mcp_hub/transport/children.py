@@ -80,14 +80,14 @@ class Children:
         self._started += 1
         return f"{self.run}:{self._started}:{upstream}:"
 
-    def added(self, pgid: int, output: asyncio.ReadTransport | None = None) -> None:
+    def add(self, pgid: int, output: asyncio.ReadTransport | None = None) -> None:
         """Registers a child that leads the process group `pgid`; `output` reads its stdout."""
         self._groups.add(pgid)
         self._tell_reaper(f"+{pgid}\n")
         if output is not None:
             self._outputs[pgid] = output
 
-    def ended(self, pgid: int) -> None:
+    def remove(self, pgid: int) -> None:
         """Removes a process group that has ended."""
         self._groups.discard(pgid)
         self._tell_reaper(f"-{pgid}\n")

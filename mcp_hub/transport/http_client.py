@@ -282,14 +282,14 @@ class HttpClient:
         )
         raise RedirectNotFollowed(text, str(target), status)
 
-    def whole(self, response: HttpResponse) -> bytes | None:
+    def arrived_body(self, response: HttpResponse) -> bytes | None:
         """Returns the whole body if it has arrived and is at most `max_frame` bytes; else None: then use `read`."""
-        return response.whole() if response.size <= self._server.max_frame else None
+        return response.arrived_body() if response.size <= self._server.max_frame else None
 
     async def read(self, response: HttpResponse) -> bytes | memoryview:
         """Reads the whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError if it breaks off."""
         limit = self._server.max_frame
-        if (content := self.whole(response)) is not None:
+        if (content := self.arrived_body(response)) is not None:
             return content
         body = ByteBuffer(limit)
         while chunk := await self.chunk(response):

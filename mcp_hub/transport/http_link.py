@@ -131,7 +131,7 @@ class HttpLink(Link):
     def _handle_complete(self, response: HttpResponse, stream: EventStream) -> bool:
         """Handles a successful JSON response that has arrived completely; returns False for any other response."""
         is_success = 200 <= response.status < 300 and content_type(response) == JSON
-        body = self._http.whole(response) if is_success else None
+        body = self._http.arrived_body(response) if is_success else None
         if body is None:
             return False
         self._pending_loss = None

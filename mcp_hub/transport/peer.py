@@ -30,8 +30,8 @@ Headers = Mapping[str, str]
 class _Pending(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
     on_progress: Progress | None
-    heard: int
-    """`Peer.heard` when the request was sent."""
+    received_before: int
+    """`Peer.received_count` when the request was sent."""
     cause: object
 
 
@@ -52,7 +52,7 @@ class Peer:
         lost: Callable[[LinkLost], None],
     ) -> None:
         self.link = link
-        self.heard = 0
+        self.received_count = 0
         """Number of messages received from the upstream."""
         self.stray = 0
         """Number of responses that matched no request."""
@@ -102,7 +102,7 @@ class Peer:
         if params is not None:
             message["params"] = params
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._pending[request_id] = _Pending(future, on_progress, self.heard, cause)
+        self._pending[request_id] = _Pending(future, on_progress, self.received_count, cause)
         try:
             await self.link.send(message, headers)
             return await future
@@ -118,7 +118,7 @@ class Peer:
     @property
     def owes(self) -> bool:
         """Whether the upstream has sent nothing since its oldest request was cancelled: it may hang or be dead."""
-        return self._heard_at_cancel == self.heard
+        return self._heard_at_cancel == self.received_count
 
     async def quiet(self, seconds: float) -> None:
         """Waits until the requests in flight have ended, at most `seconds`."""
@@ -126,8 +126,8 @@ class Peer:
             await asyncio.wait(futures, timeout=seconds)
 
     def _give_up(self, request_id: RequestId) -> None:
-        if self._pending[request_id].heard == self.heard and next(iter(self._pending)) == request_id:
-            self._heard_at_cancel = self.heard
+        if self._pending[request_id].received_before == self.received_count and next(iter(self._pending)) == request_id:
+            self._heard_at_cancel = self.received_count
         params = {"requestId": request_id, "reason": "the caller no longer waits"}
         self._in_background(self.notify("notifications/cancelled", params))
         self.link.abandon(request_id)
@@ -141,7 +141,7 @@ class Peer:
 
     def received(self, message: Message, stream: RequestId | None = None) -> None:
         """Takes one message of the upstream (Receiver)."""
-        self.heard += 1
+        self.received_count += 1
         method = message.get("method")
         if method is None:
             request_id = message.get("id")

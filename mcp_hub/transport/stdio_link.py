@@ -128,7 +128,7 @@ class StdioLink(Link):
             text = f"cannot start {self._argv[0]!r}{where}: {error.strerror}"
             raise LinkError(text, executed=False, code=codes.PROGRAM_NOT_STARTED) from None
         stdout = cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(1))
-        self._children.added(self._transport.get_pid(), stdout)
+        self._children.add(self._transport.get_pid(), stdout)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Writes one line; waits while the pipe is full, at most for the write deadline. Raises LinkError."""
@@ -187,7 +187,7 @@ class StdioLink(Link):
             raise
         finally:
             self._transport.close()
-            self._children.ended(pgid)
+            self._children.remove(pgid)
 
     async def _end_group(self, pgid: int, *numbers: int) -> None:
         if sys.platform == "win32":

@@ -71,9 +71,9 @@ class Upstream:
         """The inputs of its process, such as files. A reload that finds other inputs replaces the process."""
         self.settled = asyncio.Event()
         """Set when its first outcome is known: connected, failed, or served from the catalog cache."""
-        self.begun = asyncio.Event()
+        self.cache_checked = asyncio.Event()
         """Set once its cached catalog is served, or turns out to be missing."""
-        self.tried = asyncio.Event()
+        self.attempted = asyncio.Event()
         """Set when a connection attempt of this run has succeeded or failed."""
         self.backoff = lifecycle.Backoff()
         self.visibility = lifecycle.Visibility(changed)
@@ -98,13 +98,13 @@ class Upstream:
             server, self._opener, self._negotiated, self.messages, self.subscriptions, self.caller_lists
         )
         if not server.enabled:
-            self.tried.set()
+            self.attempted.set()
             self.settled.set()
 
     def start(self) -> None:
         """Starts the supervising task; the cached catalog, if there is one, is served from now on."""
         if self.state is UpstreamState.DISABLED:
-            self.begun.set()
+            self.cache_checked.set()
             return
         if not (large := self.list_store.is_cache_large):
             self._begin_with(self.list_store.load())
@@ -131,8 +131,8 @@ class Upstream:
                 await self._task
         for part in (self.list_store, self.caller_lists, self.own_sessions, self.era_sessions):
             await part.close()
-        self.begun.set()
-        self.tried.set()
+        self.cache_checked.set()
+        self.attempted.set()
         self.settled.set()
 
     def renew(self, server: Server) -> None:
@@ -149,7 +149,7 @@ class Upstream:
         self._continuity.inherit(former._continuity)
 
     @property
-    def behind(self) -> HubPath:
+    def nested_hubs(self) -> HubPath:
         """The hubs behind it, if it is a hub."""
         return self._latest.behind if self._latest is not None else HubPath()
 
@@ -166,7 +166,7 @@ class Upstream:
     @property
     def incomplete(self) -> list[str]:
         """The reasons why its lists are incomplete, also those of hubs behind it, one line each, for the user."""
-        return [*self.lists.incomplete, *self.behind.notes]
+        return [*self.lists.incomplete, *self.nested_hubs.notes]
 
     def _begin_with(self, cached: CachedCatalog | None) -> None:
         if cached is not None:
@@ -174,7 +174,7 @@ class Upstream:
             self._settle()
         else:
             self._wake.set()  # even a lazy server is started once, as its lists are unknown
-        self.begun.set()
+        self.cache_checked.set()
 
     async def _live(self, is_cache_large: bool) -> None:
         if is_cache_large:
@@ -189,7 +189,7 @@ class Upstream:
                 await self._until_lost(session)
             if self.left_out:
                 return
-            self.backoff.ended(time.monotonic() - started_at, connected=session is not None)
+            self.backoff.count_failure(time.monotonic() - started_at, connected=session is not None)
             at_once = session is not None and self.backoff.failures <= 1
             await self.backoff.wait(self._wake, at_once=at_once, sooner=self._signed_in_anew)
             self._wake.set()
@@ -226,7 +226,7 @@ class Upstream:
         started_at = time.monotonic()
         self.starts += 1
         try:
-            session = await self._opener.shared(self.agreement, self.list_store.notified)
+            session = await self._opener.open_shared(self.agreement, self.list_store.notified)
             self.agreement, self.transport, self._latest = session.agreement, session.transport, session
             session.watch_for_changes(self.list_store.refresh_all)  # before the lists, so that no change is missed
             await self.list_store.begin(session)
@@ -244,7 +244,7 @@ class Upstream:
         self.list_store.resume()
         self.visibility.show()
         self.subscriptions.restore(session, None)
-        self.tried.set()
+        self.attempted.set()
         self._settle()
         return session
 
@@ -258,7 +258,7 @@ class Upstream:
         log.log(level, "%s is not available: %s", self.server.id, self.error)
         self._move(UpstreamEvent.FAILED)
         self._attempt.failed(self.messages.not_connected(error, self.error))
-        self.tried.set()
+        self.attempted.set()
         if isinstance(error, Unauthorized):
             self.visibility.show()  # it works as soon as the user signs in
         else:
@@ -273,7 +273,7 @@ class Upstream:
         self._move(UpstreamEvent.LEFT_OUT)
         self.list_store.drop()
         self._attempt.failed(self.messages.unavailable(self.error))
-        self.tried.set()
+        self.attempted.set()
         self._settle()
 
     def _move(self, event: UpstreamEvent) -> None:
@@ -291,7 +291,7 @@ class Upstream:
             raise self.messages.unavailable(self.error)
         return self.agreement
 
-    async def tell(self, caller: Hashable | None, method: str) -> None:
+    async def forward_notification(self, caller: Hashable | None, method: str) -> None:
         """Passes a client's notification to the client's own session, if it has one. None: the hub's only client."""
         if (session := self._existing(caller)) is not None:
             await session.announce(method)
@@ -356,7 +356,7 @@ class Upstream:
                     if era is None or session.era == era or not session.may_have_other_era:
                         result = await send(session)
                     else:
-                        async with self.era_sessions.beside(session, era, self.connect_seconds or 0.0) as session:
+                        async with self.era_sessions.of_era(session, era, self.connect_seconds or 0.0) as session:
                             result = await send(session)
                 else:
                     told = told_capabilities(self.agreement, caller, envelope)
@@ -364,7 +364,7 @@ class Upstream:
                         result = await send(session)
                 break
             except UpstreamAnswered as error:
-                raise session.attribution.required(error, asker, questions) from None
+                raise session.attribution.error_for_caller(error, asker, questions) from None
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():

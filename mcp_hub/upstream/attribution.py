@@ -132,7 +132,7 @@ class UrlElicitations:
         self._prefix = quote(upstream, safe="")
         self._asker_by_id: OrderedDict[str, Asker] = OrderedDict()
 
-    def asked(self, params: Json, asker: Asker) -> Json:
+    def register(self, params: Json, asker: Asker) -> Json:
         """Returns the params of an elicitation as its client gets them, and remembers which client that is."""
         original = params.get(ELICITATION_ID)
         if not isinstance(original, str):
@@ -143,12 +143,12 @@ class UrlElicitations:
             self._asker_by_id.popitem(last=False)
         return {**params, ELICITATION_ID: self._exposed_id(original)}
 
-    def completed(self, params: dict[str, Any]) -> None:
+    def notify_complete(self, params: dict[str, Any]) -> None:
         """Notifies the client of an elicitation that it is complete."""
         original = params.get(ELICITATION_ID)
         asker = self._asker_by_id.pop(original, None) if isinstance(original, str) else None
         if asker is not None:
-            asker.tell(ELICITATION_COMPLETE, {**params, ELICITATION_ID: self._exposed_id(str(original))})
+            asker.notify(ELICITATION_COMPLETE, {**params, ELICITATION_ID: self._exposed_id(str(original))})
 
     def _exposed_id(self, original: str) -> str:
         return f"{self._prefix}/{original}"
@@ -217,10 +217,10 @@ class CallAttribution:
             questions: the record of the questions it causes.
         """
         if key != self._sole_caller:
-            self.joined(key)
+            self.add_caller(key)
         return AttributedCall(key, asker, on_log, questions, self._running, self._calls_changed)
 
-    def required(
+    def error_for_caller(
         self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
     ) -> UpstreamAnswered:
         """Returns a server's error in the form for its caller. It may list URLs that the user has to visit first.
@@ -235,19 +235,19 @@ class CallAttribution:
             return error
         admit = partial(self._rules.admit_visit, questions=questions or CallQuestions())
         exposed = [
-            self.elicitations.asked(admit(elicitation), asker) if isinstance(elicitation, dict) else elicitation
+            self.elicitations.register(admit(elicitation), asker) if isinstance(elicitation, dict) else elicitation
             for elicitation in listed
         ]
         return UpstreamAnswered({**error.error, "data": {**data, "elicitations": exposed}})
 
-    def joined(self, key: Hashable | None) -> None:
+    def add_caller(self, key: Hashable | None) -> None:
         """Notes that the session serves this client from now on."""
         if key != self._key:
             self._shared = True  # a user of the live page, in addition to the only client over stdio
         if self._shared:
             self._sole_caller = key if self._sole_caller in (_NO_CALLER, key) else _SEVERAL_CALLERS
 
-    def heard(self, message: Json, cause: object) -> None:
+    def pass_log(self, message: Json, cause: object) -> None:
         """Passes a log message on to the client that certainly caused it; drops it if that is uncertain.
 
         Args:
@@ -270,7 +270,7 @@ class CallAttribution:
         """Passes a server's request on to the client that caused it and returns the client's result.
 
         Args:
-            cause: as in `heard`.
+            cause: as in `pass_log`.
 
         Raises:
             ProtocolError: the request is not allowed or its client is uncertain; the server gets this error.
@@ -294,7 +294,7 @@ class CallAttribution:
         params, entry = self._rules.admit(method, params, asker.capabilities, questions)
         asyncio.get_running_loop().call_soon(self._calls_changed.set)  # if the call can be parked, it is parked by then
         exposed = partial(self._clients.uris.exposed, key, self._server.id)
-        params = resource_uris.in_question(method, self.elicitations.asked(params, asker), exposed)
+        params = resource_uris.in_question(method, self.elicitations.register(params, asker), exposed)
         answer = await questions.answer_of(asker, method, params, entry)
         return resource_uris.in_answer(answer, partial(self._clients.uris.original, key, self._server.id))
 

@@ -101,7 +101,9 @@ class ClientSessionPool:
     async def _open(self, caller: Hashable | None, capabilities: Json | None) -> UpstreamSession:
         agreement = self._negotiated()
         try:
-            session = await self._opener.own(agreement, caller, capabilities, partial(self._lists.notified, caller))
+            session = await self._opener.open_own(
+                agreement, caller, capabilities, partial(self._lists.notified, caller)
+            )
         except CONNECT_ERRORS as error:
             raise self._messages.not_connected(error, self._messages.explain(error)) from None
         self._subscriptions.restore(session, caller)

@@ -50,7 +50,7 @@ class EraSessions:
         return len(self._pool)
 
     @contextlib.asynccontextmanager
-    async def beside(self, shared: UpstreamSession, era: Era, opened_in: float) -> AsyncIterator[UpstreamSession]:
+    async def of_era(self, shared: UpstreamSession, era: Era, opened_in: float) -> AsyncIterator[UpstreamSession]:
         """Lends the session of an era for the block; it is `shared` if the server does not have that era.
 
         Args:
@@ -76,7 +76,7 @@ class EraSessions:
 
     async def _open(self, shared: UpstreamSession, limit: float) -> UpstreamSession:
         async with asyncio.timeout(limit):
-            session = await self._opener.shared(None, self._notified, beside=shared)
+            session = await self._opener.open_shared(None, self._notified, beside=shared)
         if session.era == "handshake":
             session.watch_for_changes(_ignore)  # opens the standing stream, on which the server may send pings
             await session.ready_for_questions()

@@ -146,7 +146,7 @@ class Backoff:
         """Whether so many attempts have failed that a call fails at once, instead of waiting for another one."""
         return self.failures >= FAILURES_TO_FAIL_FAST
 
-    def ended(self, seconds: float, *, connected: bool) -> None:
+    def count_failure(self, seconds: float, *, connected: bool) -> None:
         """Counts an attempt that has failed, or whose connection has ended, `seconds` after its begin."""
         self.failures = 0 if connected and seconds > SHORT_LIFE else self.failures + 1
 
@@ -228,23 +228,23 @@ class Visibility:
 class ReferenceCount:
     """Counts the running calls that use an object. A call adds 1 to `count`, and subtracts it when it ends.
 
-    The caller that brings `count` to 0 must call `notify` if `awaited` is not 0. For speed, this is not a context
+    The caller that brings `count` to 0 must call `notify` if `waiters` is not 0. For speed, this is not a context
     manager: every call updates two of them.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.awaited = 0
+        self.waiters = 0
         """Number of tasks that wait for the end of all calls."""
         self._idle = asyncio.Event()
 
     def notify(self) -> None:
-        """Wakes the tasks in `ended`."""
+        """Wakes the tasks in `wait_until_unused`."""
         self._idle.set()
 
-    async def ended(self, seconds: float) -> bool:
+    async def wait_until_unused(self, seconds: float) -> bool:
         """Waits at most `seconds` for all calls to end; returns whether they have."""
-        self.awaited += 1
+        self.waiters += 1
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -252,7 +252,7 @@ class ReferenceCount:
                         self._idle.clear()
                         await self._idle.wait()
         finally:
-            self.awaited -= 1
+            self.waiters -= 1
         return not self.count
 
 
@@ -295,9 +295,9 @@ class HealthMonitor:
     async def _ping(self, session: UpstreamSession, method: str, interval: float) -> None:
         peer, missed = session.peer, 0
         while not session.lost.is_set():
-            heard_before = peer.heard
+            heard_before = peer.received_count
             await asyncio.sleep(_spread(interval))
-            is_quiet = peer.heard == heard_before and (peer.owes or not session.busy)
+            is_quiet = peer.received_count == heard_before and (peer.owes or not session.busy)
             if not is_quiet or await _answers(session, method, interval):
                 if missed:
                     self._well(True)

@@ -74,7 +74,7 @@ class SessionOpener:
         self._updated = updated
         self._messages = messages
 
-    async def shared(
+    async def open_shared(
         self, previous: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
     ) -> UpstreamSession:
         """Opens a session that all callers share.
@@ -96,7 +96,7 @@ class SessionOpener:
         session.has_sole_era = entry.era != "auto" or entry.origin != "mcp"  # the hub's own servers ask clients nothing
         return session
 
-    async def own(
+    async def open_own(
         self, previous: Agreement | None, caller: Hashable | None, declared: Json | None, notified: OnNotification
     ) -> UpstreamSession:
         """Opens a session for one caller alone.
@@ -150,9 +150,9 @@ class SessionOpener:
             if method == UPDATED:
                 self._updated(caller, params)
             elif method == ELICITATION_COMPLETE:
-                attribution.elicitations.completed(params)
+                attribution.elicitations.notify_complete(params)
             elif method == LOG_MESSAGE:
-                attribution.heard(self._messages.clean_message(params), cause)
+                attribution.pass_log(self._messages.clean_message(params), cause)
             elif method == PRESETS and self._server.tools_dir is not None:
                 self._learn_presets(params.get("values"))
             else:

@@ -137,7 +137,7 @@ class SubscriptionRegistry:
         if self._watchers[key].add(uri, watcher_id, caller, on_update):
             try:
                 async with self._session_for(caller) as session:
-                    session.attribution.joined(caller)
+                    session.attribution.add_caller(caller)
                     await session.watch(self._watchers[key].uris, new=uri)
             except BaseException as error:
                 self._current._remove(uri, caller, watcher_id)
@@ -214,7 +214,7 @@ class SubscriptionRegistry:
         """Subscribes on a new session to the resources that were watched on the former one."""
         if key in self._watchers:
             for caller in self._watchers[key].callers:
-                session.attribution.joined(caller)
+                session.attribution.add_caller(caller)
             self._in_background(self._subscribe_again(session, self._watchers[key].uris))
 
     async def _subscribe_again(self, session: UpstreamSession, uris: list[str]) -> None:

@@ -87,7 +87,7 @@ class ActionsPart:
     async def _publish(self, kind: ChangeKind, value: Any) -> None:
         """Tells every other replica of the hub to do the same. Raises CallError while the store is unreachable."""
         sharing = self._hub.sharing
-        await sharing.tell(kind, EVERYBODY, value)
+        await sharing.broadcast(kind, EVERYBODY, value)
 
     def _record(self, principal: Principal, name: str, body: Json, error: PageError | None, verdict: str) -> None:
         target = body.get("server", body.get("client"))
@@ -98,7 +98,7 @@ class ActionsPart:
         if error is not None:
             facts |= {"code": error.code, "reason": str(error)}
         rules = self._hub.rules
-        rules.trace.acted(principal, facts)
+        rules.trace.record_action(principal, facts)
 
     # --- servers -----------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class ActionsPart:
         facts = {"client": CLIENT["name"], "name": "signed_in", "upstream": server}
         outcome = {"verdict": "ok"} if problem is None else {"verdict": "error", "reason": problem}
         rules = self._hub.rules
-        rules.trace.acted(None, {**facts, **outcome})
+        rules.trace.record_action(None, {**facts, **outcome})
 
     async def _pin(self, body: Json, page_request: PageRequest) -> Json:
         upstream = self._upstream(body)
@@ -149,7 +149,7 @@ class ActionsPart:
             record = await in_thread(listed_record, upstream)
             await in_thread(merge_pins, path, {server.id: record})
         if (watch := self._hub.generation.pin_watch) is not None:
-            watch.look()
+            watch.check()
         await self._publish("pins", pins_text({server.id: record}))
         counts = ", ".join(f"{len(record.items.get(kind, {}))} {kind.name}" for kind in PARTS)
         note = "; pins are off for it: set pins to warn or enforce" if pin_mode(config, server) == "off" else ""

@@ -72,7 +72,7 @@ class ConfirmationsPart:
             "reason": f"{call.exposed}: {answer}",
         }
         rules = self._hub.rules
-        rules.trace.acted(viewer.principal, facts)
+        rules.trace.record_action(viewer.principal, facts)
         return {"done": True}
 
     def _sees(self, viewer: Viewer, call: Call) -> bool:

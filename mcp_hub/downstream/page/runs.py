@@ -81,7 +81,7 @@ class Question(msgspec.Struct, eq=False):
         """Answers the question."""
         self.answered = True
         caller = self.run.caller
-        caller.answered(self._answer(action, content))
+        caller.take_answer(self._answer(action, content))
 
     def _answer(self, action: str, content: Any) -> Message:
         head: Message = {"jsonrpc": "2.0", "id": self.request["id"]}
@@ -133,7 +133,7 @@ class RunsPart:
         if principal != session.viewer.principal:  # the record of the call names only `principal`
             facts = {"client": CLIENT["name"], "name": "run_as", "target": str(principal), "verdict": "ok"}
             rules = hub.rules
-            rules.trace.acted(session.viewer.principal, facts)
+            rules.trace.record_action(session.viewer.principal, facts)
         self._last_id += 1
         params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last_id}}
         request: Message = {"jsonrpc": "2.0", "id": self._last_id, "method": TOOLS.act_method, "params": params}

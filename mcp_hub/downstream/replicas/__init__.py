@@ -126,14 +126,14 @@ class Replicas:
         self._dispatcher.parked_calls.run = self.members.me.id
         if self._keys is None:
             try:
-                self._keys = await ReplicaKeys.shared(self.store)
+                self._keys = await ReplicaKeys.load_shared(self.store)
             except StoreUnavailable:
                 log.warning("no client can begin a session until the store, which has the replica keys, can be used")
             self._key_reader = asyncio.get_running_loop().create_task(self._keep_reading_keys())
         self._use_keys()
         hub = self._dispatcher.hub
         hub.sharing.bucket = self._bucket
-        hub.sharing.place = self.members.me.id
+        hub.sharing.replica_name = self.members.me.id
         self.changes.begin()
         with suppress(NoKeys):
             self._announce_config()
@@ -149,7 +149,7 @@ class Replicas:
             self._store_back.clear()
             is_first = self._keys is None
             with suppress(StoreUnavailable):
-                self._keys = await ReplicaKeys.shared(self.store, self._keys)
+                self._keys = await ReplicaKeys.load_shared(self.store, self._keys)
                 self._use_keys()
                 if is_first:
                     self._announce_config()
@@ -160,7 +160,7 @@ class Replicas:
         """Seals the ids of tasks with the replica keys, so that every replica opens them."""
         hub = self._dispatcher.hub
         if self._keys is not None:
-            hub.task_ids.share(self._keys.derived("task"), self.members.me.id)
+            hub.task_ids.share(self._keys.derive("task"), self.members.me.id)
 
     def _rejoined(self) -> None:
         self._store_back.set()
@@ -171,13 +171,13 @@ class Replicas:
     async def _look(self) -> None:
         """Looks which replicas are alive, and applies the changes that others have published."""
         with suppress(StoreUnavailable, NoKeys):
-            await self.members.look()
+            await self.members.refresh()
             await self.changes.catch_up()
 
     async def _have_others_look(self) -> None:
         """Makes every other live replica look for changes; returns when all have."""
         with suppress(StoreUnavailable, NoKeys):
-            await self.members.look()  # one that has just joined is told too
+            await self.members.refresh()  # one that has just joined is told too
         await self._notify_others(LOOK, b"")
 
     async def _have_others_check(self, name: str) -> None:
@@ -198,7 +198,7 @@ class Replicas:
         """Announces the configuration in force here, as a keyed digest that reveals nothing of it."""
         hub = self._dispatcher.hub
         content = served_config(hub.config, hub.generation.selection)
-        key = self.keys().derived("config")[-1]
+        key = self.keys().derive("config")[-1]
         self.members.announce_config(hmac.digest(key, content, "sha256").hex()[:32])
 
     async def have_others_reload(self) -> None:
@@ -241,7 +241,7 @@ class Replicas:
     @property
     def store_state(self) -> str:
         """The state of the store as health checks and the status show it: `ok` or `away`."""
-        return "away" if self.store.away or self._keys is None else "ok"
+        return "away" if self.store.is_unavailable or self._keys is None else "ok"
 
     def facts(self) -> dict[str, Any]:
         """Returns the facts about the replicas that the status shows."""
@@ -251,7 +251,7 @@ class Replicas:
             "replicas": self.members.count,
             "leaving": self.members.me.leaving,
             "holds": self.members.holds,
-            "one_configuration": not self.members.mixed,
+            "one_configuration": not self.members.has_mixed_configurations,
             "part_of_rates": 1 / self._bucket.parts,
             "owned": len(self._owners),
             "forwarded": self._client.forwarded,

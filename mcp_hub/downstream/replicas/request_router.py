@@ -87,7 +87,7 @@ class RequestRouter:
 
     # --- the handshake era -----------------------------------------------------------------------------------------
 
-    async def took(
+    async def try_answer(
         self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, message: Message, shape: Shape
     ) -> bool:
         """Returns whether a message was answered, by another replica or with an error; if not, handle it here."""
@@ -106,7 +106,7 @@ class RequestRouter:
                 return is_answered
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":
-            asker = await self._members.reached(replica_asking(message.get("id")))
+            asker = await self._members.find_live(replica_asking(message.get("id")))
             if asker is None:
                 return False
             await self._client.tell(asker, principal, headers_of(session), encode(message))
@@ -120,13 +120,13 @@ class RequestRouter:
             await self._sessions.tell_others(session, "POST", encode(message))
         return False
 
-    async def took_batch(
+    async def try_batch(
         self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, batch: list[Any]
     ) -> bool:
         """Returns whether a batch was answered, by the owner of its session or with an error."""
         return await self._by_owner(request, reply, session.ownership, session.principal, batch)
 
-    async def took_stream(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession) -> bool:
+    async def try_stream(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession) -> bool:
         """Returns whether a GET was answered: by the session's owner, or by the replica with the stream it resumes."""
         ids = request.values(_LAST_EVENT_ID)
         last = EventId.of(ids[0]) if len(ids) == 1 else None
@@ -194,10 +194,10 @@ class RequestRouter:
             self._sessions.take(session, handed_over)
         return is_owned
 
-    async def ended(self, request: HttpRequest, session: HandshakeSession) -> None:
+    async def note_end(self, request: HttpRequest, session: HandshakeSession) -> None:
         """Tells the other replicas that a client has ended its session."""
         if not isinstance(request, ForwardedRequest):
-            await self._sessions.ended(session)
+            await self._sessions.note_end(session)
 
     async def _spread_level(self, session: HandshakeSession, message: Message) -> None:
         params = message.get("params")
@@ -208,7 +208,7 @@ class RequestRouter:
 
     # --- the modern era --------------------------------------------------------------------------------------------
 
-    async def took_modern(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> bool:
+    async def try_modern(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> bool:
         """Returns whether a request of the modern era was answered, by another replica or with an error."""
         holder = self._holder(principal, message)
         if holder and await self._at_holder(request, reply, principal, message, holder):
@@ -235,7 +235,7 @@ class RequestRouter:
         self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, holder: str
     ) -> bool:
         """Forwards a request to the `holder` of its parked call or task; returns False if that is this one or gone."""
-        member = None if isinstance(request, ForwardedRequest) else await self._members.reached(holder)
+        member = None if isinstance(request, ForwardedRequest) else await self._members.find_live(holder)
         if member is None:
             return False
         try:
@@ -271,7 +271,7 @@ class RequestRouter:
             return True
         if method in _ANY_REPLICA_METHODS:
             return False
-        if era == "handshake" and self._members.mixed and not self._store.away:
+        if era == "handshake" and self._members.has_mixed_configurations and not self._store.is_unavailable:
             return True  # one session is served by one configuration
         if not self._hub.generation.has_own_sessions:
             return False
@@ -307,7 +307,7 @@ class RequestRouter:
         deadline = loop.time() + OWNER_WITHIN
         while True:
             try:
-                owner = await self._store.again(partial(self._owners.elsewhere, ownership))
+                owner = await self._store.retry(partial(self._owners.elsewhere, ownership))
                 if owner is None:
                     return await self._report_loss(reply, ownership, payload, era)
                 if isinstance(request, ForwardedRequest):
@@ -339,7 +339,7 @@ class RequestRouter:
             ownership.restarted = False  # not if `_fail` raised, as the client was gone: then it is told the next time
             return True
         if requests and self._hub.generation.has_own_sessions:
-            await self._store.again(partial(self._owners.note_own, ownership))
+            await self._store.retry(partial(self._owners.note_own, ownership))
         return False
 
     async def _read_elsewhere(
@@ -375,7 +375,7 @@ class RequestRouter:
         hub = self._hub
         if hub.long_results.owns(uri):
             return hub.long_results.read(uri, key) is not None
-        return hub.catalogs.of(key).resolve(RESOURCES, uri) is not None or hub.uris.given(key, uri) is not None
+        return hub.catalogs.of(key).resolve(RESOURCES, uri) is not None or hub.uris.route_of(key, uri) is not None
 
 
 def _messages(payload: Message | list[Any] | None) -> list[Any]:

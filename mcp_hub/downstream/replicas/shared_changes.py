@@ -155,7 +155,7 @@ class SharedChanges:
         elif kind == "used":
             labels, used_at = value
             since = time.monotonic() - max(time.time() - used_at, 0.0)
-            self._hub.used.merge(caller, since, frozenset(labels), FLOWS.of(self._hub.config).window)
+            self._hub.used_labels.merge(caller, since, frozenset(labels), FLOWS.of(self._hub.config).window)
         else:
             approvals = value if value and isinstance(value[0], list) else [value]
             for server, tool in approvals:
@@ -180,7 +180,7 @@ class SharedChanges:
             return
         await asyncio.to_thread(merge_pins, path, pins)  # writes nothing if replicas have one file
         if (watch := self._hub.generation.pin_watch) is not None:
-            watch.look()
+            watch.check()
 
 
 _LOCAL_FIELDS: Final = frozenset({

@@ -89,7 +89,7 @@ class SharedSessions:
 
     # --- begin and end ---------------------------------------------------------------------------------------------
 
-    async def begun(self, session: HandshakeSession) -> None:
+    async def share_new(self, session: HandshakeSession) -> None:
         """Gives a new session the id by which every replica knows it, and claims it for this one. Raises CallError."""
         caller = session.caller
         claims = SessionClaims(
@@ -165,14 +165,14 @@ class SharedSessions:
             return None
         return claims
 
-    async def ended(self, session: HandshakeSession) -> None:
+    async def note_end(self, session: HandshakeSession) -> None:
         """Notes in the store that a session has ended, for replicas that do not serve it yet, and tells the others."""
         await self.keep(session, "ended", "1", LIFE)
         await self.tell_others(session, "DELETE", b"")
 
     async def tell_others(self, session: HandshakeSession, method: str, body: bytes) -> None:
         """Passes a request about a session on to all other replicas."""
-        await self._members.addressed()
+        await self._members.wait_for_addresses()
         headers, members = headers_of(session), self._members.others.values()
         sends = (self._client.tell(member, session.principal, headers, body, method) for member in members)
         await asyncio.gather(*sends)
@@ -205,7 +205,7 @@ class SharedSessions:
         Raises StoreUnavailable: then it must not be carried out.
         """
         if session.watched is not None:
-            await self._store.again(partial(session.watched.note, message))
+            await self._store.retry(partial(session.watched.note, message))
 
     # --- another owner ---------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class SharedSessions:
         for pause in AGAIN_AFTER:
             if self._owners.is_here(ownership):  # this replica owns it again, and has loaded what the others stored
                 return
-            owner = await self._members.reached((ownership.owner or "").partition(":")[0])
+            owner = await self._members.find_live((ownership.owner or "").partition(":")[0])
             headers = headers_of(session)
             if owner is not None and await self._client.tell(owner, session.principal, headers, body, RESTORE):
                 return

@@ -107,7 +107,7 @@ async def write_rest(
     """
     stream, after, idle_seconds = StoredStream(store, f"{session}:{last.replica}:{last.stream}"), last.number, 0.0
     was_alive, events = lives(), await stream.read(after)
-    if events is None or (not events and not after and await stream.asked() is None):
+    if events is None or (not events and not after and await stream.requests() is None):
         return False
     await reply.start()
     while not request.disconnected:
@@ -137,10 +137,10 @@ async def write_rest(
 async def _end_with_errors(stream: StoredStream, after: int) -> list[StoredEvent]:
     """Ends a stream whose replica is gone with errors for the requests that it has not answered."""
     try:
-        requests = decode(await stream.asked() or b"[]")
+        requests = decode(await stream.requests() or b"[]")
     except FrameError:
         requests = []
-    answered_ids = {id for event in await stream.kept() for id in _answered_ids(event.data)}
+    answered_ids = {id for event in await stream.all_events() for id in _answered_ids(event.data)}
     unanswered = [request for request in requests if encode(request[0]) not in answered_ids]
     answers = [
         error_response(request[0], ReplicaLost(_BROKEN_OFF), request[1], {"name": request[2]}) for request in unanswered

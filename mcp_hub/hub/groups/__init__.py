@@ -53,7 +53,7 @@ class Groups:
         """(Caller, {group: whether it is active}) of changes that the other replicas were not told yet."""
         self._add_policy = ruled
         self._rule = GroupPolicy(
-            lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.gone(route)
+            lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.was_removed(route)
         )
         self._created: dict[str, ToolGroupSettings] = {}
         """Groups created at run time."""
@@ -120,7 +120,7 @@ class Groups:
 
     def shown_to(self, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
         """Returns the groups that one caller may know about."""
-        return self.now.shown(self.whole_of(caller), caller)
+        return self.now.visible_groups(self.whole_of(caller), caller)
 
     def notes(self, names: Collection[str] | None = None) -> str:
         """Returns the notes of the named groups, by default of the active ones, as one text."""
@@ -137,7 +137,7 @@ class Groups:
 
     def whole_of(self, caller: Hashable | None) -> Catalog:
         """Returns the catalog that one caller would see if all groups were active."""
-        return self._catalogs.whole(caller)
+        return self._catalogs.full_catalog(caller)
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Groups:
         """
         changes, self._unpublished = self._unpublished, []
         for caller, states in changes:
-            await self._sharing.tell("groups", caller, states)
+            await self._sharing.broadcast("groups", caller, states)
 
     def take(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
         """Applies states of groups from another replica, for one caller or for EVERYBODY."""
@@ -327,7 +327,7 @@ class Groups:
 
     def _changed(self) -> None:
         self._renew()
-        self._catalogs.look(self.now, self.now.own_names)
+        self._catalogs.replace_view(self.now, self.now.own_names)
 
     def _renew(self) -> None:
         """Replaces `now`, so that the former one can still be compared with it."""

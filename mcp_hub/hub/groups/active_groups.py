@@ -192,7 +192,7 @@ class GroupMembers:
         """Returns the groups of a tool, in their order; () if it is in `basic`, or gone."""
         return self._groups_of(route)[0]
 
-    def gone(self, route: Route) -> bool:
+    def was_removed(self, route: Route) -> bool:
         """Returns whether a tool was removed together with its groups."""
         return bool(self._removed) and self._groups_of(route)[1]
 
@@ -263,7 +263,7 @@ class ActiveGroups:
             return None
         return names[0]
 
-    def shown(self, full_catalog: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
+    def visible_groups(self, full_catalog: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
         """Returns the groups that a caller may know about. `full_catalog` is its catalog with all groups active."""
         return finished(self._visible_groups(full_catalog, self._restricts(caller)))
 
@@ -307,7 +307,7 @@ class ActiveGroups:
 
         groups = yield from self._visible_groups(catalog, restricted)
         own_entries = [made_entry(wire) for wire in definitions(groups, self._own_tools, catalog)]
-        view = yield from catalog.viewing(listed, self.members.gone, own_entries)
+        view = yield from catalog.viewing(listed, self.members.was_removed, own_entries)
         views = self._views.setdefault(catalog, OrderedDict())
         views[active, restricted] = view
         if len(views) > MAX_VIEWS:

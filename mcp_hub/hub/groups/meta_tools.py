@@ -111,7 +111,7 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
         known_names = ", ".join(sorted(servers)[:MAX_NAMED])
         raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(known_names)}.")
     names = await find(full_catalog, query) if query.strip() else list(full_catalog.names(TOOLS))
-    routes = await in_slices(_existing_routes(full_catalog, names, server, now.members.gone))
+    routes = await in_slices(_existing_routes(full_catalog, names, server, now.members.was_removed))
     matches = list(routes)
 
     def state(name: str) -> Json:

@@ -126,7 +126,7 @@ class LearnedSecrets:
     def __init__(self) -> None:
         self._values: tuple[str, ...] = ()
         self._values_by_owner: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
-        self.known = KnownSecrets(())
+        self.current = KnownSecrets(())
         """The secrets that were learned up to now."""
 
     def learn(self, *values: str | None) -> None:
@@ -144,7 +144,7 @@ class LearnedSecrets:
             self._renew()
 
     def _renew(self) -> None:
-        self.known = KnownSecrets(
+        self.current = KnownSecrets(
             (*self._values, *(value for values in list(self._values_by_owner.values()) for value in values))
         )
 
@@ -223,12 +223,12 @@ class Redactor:
         self._secrets = KnownSecrets(secrets)
         self._keys: dict[str, tuple[str, int, bool]] = {}
         """Short key -> (its shown form, the bytes of that, whether its value is secret)."""
-        self._learned = LEARNED.known
+        self._learned = LEARNED.current
         """The learned secrets that the shown forms were made with."""
 
     def text(self, text: str) -> str:
         """Returns an error text or log line without secrets."""
-        return hide_likely_secrets(LEARNED.known.mask(self._secrets.mask(text, cut=True), cut=True))
+        return hide_likely_secrets(LEARNED.current.mask(self._secrets.mask(text, cut=True), cut=True))
 
     def beginning(self, text: str, size: int) -> str:
         """Does what `text` does, for at most the first `size` characters; a secret that crosses the cut is hidden."""
@@ -236,7 +236,7 @@ class Redactor:
 
     @property
     def _window(self) -> int:
-        return max(self._secrets.reach, LEARNED.known.reach) + 4 * MAX_STRING
+        return max(self._secrets.reach, LEARNED.current.reach) + 4 * MAX_STRING
 
     def value(self, value: Any, budget: int = BUDGET) -> Any:
         """Returns a copy of a JSON value of at most `budget` bytes as ASCII JSON (at least 64).
@@ -246,7 +246,7 @@ class Redactor:
         """
         return self._copy(value, max(budget, 64), 0)[0]
 
-    def known(self, value: Any) -> Any:
+    def redact_known(self, value: Any) -> Any:
         """Returns a JSON value in which only known secrets are replaced; the same object if it has none.
 
         It is for errors that are forwarded. A value that weighs more than `MAX_ERROR` is returned unchanged.
@@ -258,12 +258,12 @@ class Redactor:
 
         Searching more than 32 KiB would block the event loop, so a larger message is shortened to that by `value`.
         """
-        redacted: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.known(message)
+        redacted: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.redact_known(message)
         return redacted
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
-            return LEARNED.known.mask(self._secrets.mask(value))
+            return LEARNED.current.mask(self._secrets.mask(value))
         if type(value) in (int, float):
             return MASK if self._is_known(value) else value
         if depth > 100 or not isinstance(value, dict | list):
@@ -280,7 +280,7 @@ class Redactor:
 
     def _is_known(self, number: float) -> bool:
         return -_MANY_DIGITS < number < _MANY_DIGITS and (
-            self._secrets.contains(number) or LEARNED.known.contains(number)
+            self._secrets.contains(number) or LEARNED.current.contains(number)
         )
 
     # --- the bounded copy --------------------------------------------------------------------------------------
@@ -319,8 +319,8 @@ class Redactor:
         return copy, used
 
     def _key(self, key: str, room: int) -> tuple[str, int, bool]:
-        if self._learned is not LEARNED.known or len(self._keys) >= _MAX_KEYS:
-            self._keys, self._learned = {}, LEARNED.known
+        if self._learned is not LEARNED.current or len(self._keys) >= _MAX_KEYS:
+            self._keys, self._learned = {}, LEARNED.current
         keys = self._keys
         cached = keys.get(key)
         if cached is None:

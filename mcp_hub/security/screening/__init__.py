@@ -85,7 +85,7 @@ class Budget:
     """The characters that may still be read."""
 
     def __init__(self, characters: int = MAX_OF_SERVER) -> None:
-        self.left = characters
+        self.remaining = characters
 
 
 def names_of(kind: Kind, wire: Any) -> Iterator[tuple[str, str]]:
@@ -175,14 +175,14 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
     remaining = MAX_LOOKED_AT
     reported_rules: set[str] = set()
     for number, (where, text) in enumerate(texts):
-        remaining = min(remaining, budget.left)
+        remaining = min(remaining, budget.remaining)
         if remaining <= 0 or number == MAX_TEXTS:
             if TOO_LONG not in reported_rules:
                 yield Flag(TOO_LONG, where, "not screened from here on")
             return
         screened = text[:remaining]
         remaining -= len(screened) + 1
-        budget.left -= len(screened) + 1
+        budget.remaining -= len(screened) + 1
         for flag in _flags_of_text(where, text, screened, max_description, budget):
             # One flag for each rule is enough.
             if flag is None:
@@ -208,7 +208,7 @@ def _flags_of_text(
         yield Flag(ENCODED, where, _excerpt(screened, encoded.start()))
     yield None
     plain, is_complete = yield from fold_text(screened)
-    budget.left -= max(0, len(plain) - len(screened))
+    budget.remaining -= max(0, len(plain) - len(screened))
     if not is_complete:
         yield Flag(TOO_LONG, where, "its characters stand for a text more than four times as long")
     for match in match_rules(plain):

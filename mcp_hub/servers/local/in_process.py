@@ -150,14 +150,14 @@ class DirectCall:
     _arguments: Mapping[str, Any] = field(default_factory=dict)
     _json_arguments: dict[str, Any] = field(default_factory=dict)
 
-    def shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def to_json(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Keeps the arguments of the call, and returns them as JSON for policies and call records. Raises NotJson."""
         self._arguments = arguments
         self._json_arguments = _as_json_arguments(arguments, _text_of)
         self.objects = any(self._json_arguments[name] is not value for name, value in arguments.items())
         return dict(self._json_arguments)
 
-    def restored(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def with_objects(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments after the policies, with the original objects in place of their unchanged JSON."""
         return {
             name: self._arguments[name]
@@ -253,7 +253,7 @@ class FunctionServer(LocalServer):
     def _bind(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
         direct, checks = self._direct_of(params), self.checks
         if direct is not None:
-            arguments, checks = direct.restored(arguments), checks and not direct.objects
+            arguments, checks = direct.with_objects(arguments), checks and not direct.objects
         return tool.bind(arguments, id=id, check=checks)
 
     def _start(self, running: RunningCall, request: PendingRequest, params: dict[str, Any]) -> None:

@@ -344,7 +344,7 @@ class LocalServer:
         if error is not None and not isinstance(error, ToolRefused | InvalidArguments):
             self._log_failure(running.tool, error)
         if failure is not None and self._redaction is not None:
-            failure = self._redaction.known(failure)
+            failure = self._redaction.redact_known(failure)
         self._answer(request.id, "tools/call", self._outcome(running, error, failure), request.modern)
 
     def _outcome(

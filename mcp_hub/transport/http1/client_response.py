@@ -119,7 +119,7 @@ class HttpResponse:
         """Bytes that were received and not read yet."""
         return self._size
 
-    def whole(self) -> bytes | None:
+    def arrived_body(self) -> bytes | None:
         """Returns the rest of the body if all of it has arrived uncompressed; else None: then use `chunk`."""
         if not self._complete or self._decompressor is not None:
             return None

@@ -128,7 +128,7 @@ class HttpRequest:
         if self._wire.stranger:
             self._wire.speaks_for(peer)
 
-    def whole(self, limit: int) -> bytes | None:
+    def arrived_body(self, limit: int) -> bytes | None:
         """Returns the body if all of it has arrived and is at most `limit` bytes; else None: then use `body`."""
         if not self.complete or self._size > limit or self._expects:
             return None
@@ -186,7 +186,7 @@ class HttpRequest:
         """Whether no more of the body may be received before the handler requests it."""
         return self._waiter is None and self._size > MAX_UNASKED and not self.dropped
 
-    def more(self, piece: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Adds a piece of the body."""
         if self.dropped or self._refusal is not None:
             return

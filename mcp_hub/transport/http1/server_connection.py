@@ -224,7 +224,7 @@ class ServerConnection(SendBuffer):
         if self._request is None or self._request.dropped:
             self._count_spill(len(piece))
         else:
-            self._request.more(piece)
+            self._request.feed(piece)
 
     def message_ended(self) -> None:
         """Completes the request and its body."""
