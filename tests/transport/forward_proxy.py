@@ -76,9 +76,9 @@ class ForwardingProxy:
             method, target, _ = lines[0].split(" ")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
             self.asked.append(f"{method} {target}")
-            given = headers.get("proxy-authorization", "")
-            self.credentials.append(given)
-            if self.user and given != self.expected:
+            credentials = headers.get("proxy-authorization", "")
+            self.credentials.append(credentials)
+            if self.user and credentials != self.expected:
                 writer.write(
                     b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\n"
                     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -95,11 +95,11 @@ class ForwardingProxy:
                     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
                     await both_ways(reader, out, upstream, writer)
                     return
-                kept = [line for line in lines[1:-2] if not line.lower().startswith("proxy-")]
+                forwarded = [line for line in lines[1:-2] if not line.lower().startswith("proxy-")]
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 path = target.split("/", 3)[3]
                 first = f"{method} /{path} HTTP/1.1"
-                out.write("\r\n".join([first, *kept, "Connection: close", "", ""]).encode() + body)
+                out.write("\r\n".join([first, *forwarded, "Connection: close", "", ""]).encode() + body)
                 while data := await upstream.read(65536):
                     writer.write(data)
                 return
@@ -131,9 +131,9 @@ class ForwardingProxy:
             host = (await reader.readexactly((await reader.readexactly(1))[0])).decode()
         else:
             host = str(ipaddress.ip_address(await reader.readexactly(4 if kind == 1 else 16)))
-        wanted = int.from_bytes(await reader.readexactly(2), "big")
-        self.asked.append(f"SOCKS {host}:{wanted}")
-        port = self._port(host, wanted)
+        requested_port = int.from_bytes(await reader.readexactly(2), "big")
+        self.asked.append(f"SOCKS {host}:{requested_port}")
+        port = self._port(host, requested_port)
         if port is None:
             writer.write(b"\x05\x04\x00\x01" + bytes(6))
             return

@@ -26,12 +26,12 @@ from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.server_connection import ServerConnection
 
-MOST = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 """Bytes of a body."""
 QUIET = 4
 """Turns of the event loop in which nothing happens any more."""
 PATIENCE = 60
-HEAD_OF_ASKED = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+REQUEST_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 Headers = list[tuple[str, str]]
 """Names in lower case and stripped values, in their order, without Content-Length: the hub keeps it apart."""
@@ -75,12 +75,12 @@ class Wire(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 1)})
-        self.said = b""
+        self.written = b""
         self.closed = False
         self.paused = False
 
     def write(self, data: Any) -> None:
-        self.said += data
+        self.written += data
 
     def close(self) -> None:
         self.closed = True
@@ -114,7 +114,7 @@ class Wire(asyncio.Transport):
         before, turns = None, 0
         async with asyncio.timeout(PATIENCE):
             while turns < QUIET:
-                turns = turns + 1 if (now := (len(self.said), self.closed, busy())) == before else 0
+                turns = turns + 1 if (now := (len(self.written), self.closed, busy())) == before else 0
                 before = now
                 await asyncio.sleep(0)
 
@@ -122,9 +122,9 @@ class Wire(asyncio.Transport):
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
-def refusal(said: bytes) -> int | None:
+def refusal(written: bytes) -> int | None:
     """The status of a refusal among responses whose bodies do not look like one."""
-    return next((int(status) for status in STATUS.findall(said) if status not in (b"100", b"200")), None)
+    return next((int(status) for status in STATUS.findall(written) if status not in (b"100", b"200")), None)
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -132,14 +132,14 @@ def refusal(said: bytes) -> int | None:
 
 async def listener(pieces: Sequence[bytes]) -> Reading:
     """The hub's listener, with a handler that reads each body and answers 200."""
-    found, wire = Reading(), Wire()
+    reading, wire = Reading(), Wire()
 
     async def handler(request: HttpRequest, reply: HttpReply) -> None:
         head = request.head
         message = Message((head.method, head.target.decode("latin-1")), headers_of(head.lines))
-        found.messages.append(message)
+        reading.messages.append(message)
         try:
-            message.body = await request.body(MOST)
+            message.body = await request.body(MAX_BODY_BYTES)
         except ClientGone:
             return
         await reply.send(200, b"ok")
@@ -148,21 +148,21 @@ async def listener(pieces: Sequence[bytes]) -> Reading:
     connection = ServerConnection(shared)
     connection.connection_made(wire)
     await wire.takes(connection, pieces, lambda: len(shared.tasks))
-    found.status = refusal(wire.said)
-    if found.status is not None:
-        found.end = "refused"
+    reading.status = refusal(wire.written)
+    if reading.status is not None:
+        reading.end = "refused"
     elif wire.closed:
-        found.end = "closed"
+        reading.end = "closed"
     elif connection._machine.under_way:
-        found.end = "pending"
+        reading.end = "pending"
     connection.connection_lost(None)
     if shared.tasks:
         await asyncio.wait(shared.tasks, timeout=PATIENCE)
-    return found
+    return reading
 
 
 def h11_server(pieces: Sequence[bytes]) -> Reading:
-    connection, found = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16), Reading()
+    connection, reading = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16), Reading()
     body: list[bytes] = []
     for piece in pieces:
         if piece:
@@ -171,24 +171,24 @@ def h11_server(pieces: Sequence[bytes]) -> Reading:
         while (event := connection.next_event()) is not h11.NEED_DATA:
             if isinstance(event, h11.Request):
                 target = event.target.decode("latin-1")
-                found.messages.append(Message((event.method.decode("latin-1"), target), headers_of(event.headers)))
+                reading.messages.append(Message((event.method.decode("latin-1"), target), headers_of(event.headers)))
                 body = []
             elif isinstance(event, h11.Data):
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
-                found.messages[-1].body = b"".join(body)
+                reading.messages[-1].body = b"".join(body)
                 connection.send(h11.Response(status_code=404, headers=[("content-length", "0")]))  # so no tunnel begins
                 connection.send(h11.EndOfMessage())
                 if connection.our_state is not h11.DONE:
-                    found.end = "closed"
-                    return found
+                    reading.end = "closed"
+                    return reading
                 connection.start_next_cycle()
     except h11.RemoteProtocolError as refusal:
-        found.end, found.status = "refused", refusal.error_status_hint
-        return found
+        reading.end, reading.status = "refused", refusal.error_status_hint
+        return reading
     if connection.their_state is not h11.IDLE or connection.trailing_data[0]:
-        found.end = "pending"
-    return found
+        reading.end = "pending"
+    return reading
 
 
 async def uvicorn_httptools(pieces: Sequence[bytes]) -> Reading:
@@ -201,19 +201,19 @@ async def uvicorn_h11(pieces: Sequence[bytes]) -> Reading:
 
 async def _uvicorn(kind: Any, pieces: Sequence[bytes]) -> Reading:
     """What is cut and what is open are not told apart."""
-    found, wire, state = Reading(), Wire(), ServerState()
-    protocol = kind(_config(), state, {"found": found})
+    reading, wire, state = Reading(), Wire(), ServerState()
+    protocol = kind(_config(), state, {"found": reading})
     protocol.connection_made(wire)
-    await wire.takes(protocol, pieces, lambda: (len(state.tasks), len(found.messages)))
-    found.status = refusal(wire.said)
-    if found.status is not None:
-        found.end = "refused"
+    await wire.takes(protocol, pieces, lambda: (len(state.tasks), len(reading.messages)))
+    reading.status = refusal(wire.written)
+    if reading.status is not None:
+        reading.end = "refused"
     elif wire.closed:
-        found.end = "closed"
+        reading.end = "closed"
     protocol.connection_lost(None)
     if state.tasks:
         await asyncio.wait(state.tasks, timeout=PATIENCE)
-    return found
+    return reading
 
 
 async def _app(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
@@ -249,10 +249,10 @@ class Pool:
     """Where a connection goes whose exchange is over."""
 
     def __init__(self) -> None:
-        self.taken_back = False
+        self.is_released = False
 
     def released(self, connection: ClientConnection) -> None:
-        self.taken_back = True
+        self.is_released = True
 
     def lost(self, connection: ClientConnection) -> None:
         """It is closed."""
@@ -260,40 +260,40 @@ class Pool:
 
 async def client(pieces: Sequence[bytes]) -> Reading:
     """The hub's client, which has asked with GET; its server ends the connection behind the pieces."""
-    found, wire, pool = Reading(end="pending"), Wire(), Pool()
+    reading, wire, pool = Reading(end="pending"), Wire(), Pool()
     news: list[HttpResponse | HttpFailure] = []
     connection = ClientConnection(pool)
     connection.connection_made(wire)
-    connection.begin(HEAD_OF_ASKED, news.append)
+    connection.begin(REQUEST_HEAD, news.append)
     for piece in pieces:
         if piece and not wire.closed:
             connection.data_received(piece)
     refused = wire.closed
     response = news[0] if news and isinstance(news[0], HttpResponse) else None
-    read = response is not None and not _waits(response) and await _read(response, found)
-    if pool.taken_back and not wire.closed:
-        found.end = "open"
+    read = response is not None and not _waits(response) and await _read(response, reading)
+    if pool.is_released and not wire.closed:
+        reading.end = "open"
     connection.connection_lost(None)
     response = news[0] if news and isinstance(news[0], HttpResponse) else None
-    if response is not None and not found.messages:
-        read = await _read(response, found)
-    if found.messages and found.messages[0].start == 101:
-        found.end = "switched"
-    elif read and found.end != "open":
-        found.end = "closed"
+    if response is not None and not reading.messages:
+        read = await _read(response, reading)
+    if reading.messages and reading.messages[0].start == 101:
+        reading.end = "switched"
+    elif read and reading.end != "open":
+        reading.end = "closed"
     elif not read and refused:
-        found.end = "refused"
-    return found
+        reading.end = "refused"
+    return reading
 
 
 def _waits(response: HttpResponse) -> bool:
     return not response._complete and response._failure is None
 
 
-async def _read(response: HttpResponse, found: Reading) -> bool:
+async def _read(response: HttpResponse, reading: Reading) -> bool:
     """Reads a response whose connection says no more; returns whether it is whole."""
     message = Message(response.status, headers_of(response._fields))
-    found.messages.append(message)
+    reading.messages.append(message)
     body = b""
     try:
         while piece := await response.chunk():
@@ -305,7 +305,7 @@ async def _read(response: HttpResponse, found: Reading) -> bool:
 
 
 def h11_client(pieces: Sequence[bytes]) -> Reading:
-    connection, found = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16), Reading(end="pending")
+    connection, reading = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16), Reading(end="pending")
     connection.send(h11.Request(method="GET", target="/", headers=[("Host", "a")]))
     connection.send(h11.EndOfMessage())
     body: list[bytes] = []
@@ -316,14 +316,14 @@ def h11_client(pieces: Sequence[bytes]) -> Reading:
                 event, h11.ConnectionClosed
             ):
                 if isinstance(event, h11.Response):
-                    found.messages.append(Message(event.status_code, headers_of(event.headers)))
+                    reading.messages.append(Message(event.status_code, headers_of(event.headers)))
                 elif isinstance(event, h11.Data):
                     body.append(bytes(event.data))
                 elif isinstance(event, h11.EndOfMessage):
-                    found.messages[-1].body = b"".join(body)
-                    found.end = "open" if connection.their_state is h11.DONE else "closed"
-                    return found
+                    reading.messages[-1].body = b"".join(body)
+                    reading.end = "open" if connection.their_state is h11.DONE else "closed"
+                    return reading
     except h11.RemoteProtocolError as refusal:
         cut = not piece and connection.their_state is not h11.ERROR
-        found.end = "pending" if cut or "closed connection" in str(refusal) else "refused"
-    return found
+        reading.end = "pending" if cut or "closed connection" in str(refusal) else "refused"
+    return reading

@@ -33,8 +33,8 @@ async def test_a_new_reaper_gets_only_the_process_groups_that_are_alive(monkeypa
     program = [sys.executable, "-c", "import time; time.sleep(600)"]
     living, spared = [await asyncio.create_subprocess_exec(*program, start_new_session=True) for _ in range(2)]
     try:
-        for one in (living, spared):
-            watched.added(one.pid)
+        for process in (living, spared):
+            watched.added(process.pid)
         await until(lambda: watched.reaper is not None)
         watched.ended(spared.pid)
         first = watched.reaper
@@ -47,10 +47,10 @@ async def test_a_new_reaper_gets_only_the_process_groups_that_are_alive(monkeypa
             assert await living.wait() == -signal.SIGTERM
         assert reaper.group_alive(spared.pid)
     finally:
-        for one in (living, spared):
-            if one.returncode is None:
-                os.killpg(one.pid, signal.SIGKILL)
-                await one.wait()
+        for process in (living, spared):
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
 
 
 async def test_a_missing_reaper_is_reported_until_it_is_replaced(

@@ -14,7 +14,7 @@ from mcp_hub.transport.command_line import command_line, is_batch_file
 NPX = r"C:\Program Files\nodejs\npx.cmd"
 VARIABLES = {"PATH": r"C:\secret", "USERNAME": "me", "cd": r"C:\here"}
 """What cmd.exe would put in the place of %PATH%, %USERNAME% and %cd%."""
-WORDS = st.lists(
+ARGUMENT_LISTS = st.lists(
     st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), max_size=30), max_size=5
 )
 
@@ -31,15 +31,15 @@ def batch(*args: str) -> str:
 
 def expanded(text: str) -> str:
     """Expands variables as cmd.exe does on a command line: of an unknown one nothing is changed."""
-    found = ""
+    result = ""
     while text:
         name = re.match(r"%([^%:]+)(:~[^%]*)?%", text)
         if name is not None and name[1] in VARIABLES:
-            found += "" if name[2] == ":~," else VARIABLES[name[1]]
+            result += "" if name[2] == ":~," else VARIABLES[name[1]]
             text = text[name.end() :]
         else:
-            found, text = found + text[0], text[1:]
-    return found
+            result, text = result + text[0], text[1:]
+    return result
 
 
 def bare(text: str) -> str:
@@ -49,33 +49,33 @@ def bare(text: str) -> str:
 
 def arguments(line: str) -> list[str]:
     """Parses a command line as programs of Microsoft's C runtime do (two quotes in quotes are one)."""
-    words: list[str] = []
+    argv: list[str] = []
     at = 0
     while at < len(line):
         if line[at] in " \t":
             at += 1
             continue
-        word, quoted = "", False
+        argument, quoted = "", False
         while at < len(line) and (quoted or line[at] not in " \t"):
             backslashes = re.match(r"\\*", line[at:])[0]  # type: ignore[index]
             at += len(backslashes)
             if line[at : at + 1] != '"':
-                word += backslashes
+                argument += backslashes
                 if not backslashes:
-                    word, at = word + line[at], at + 1
+                    argument, at = argument + line[at], at + 1
                 continue
-            word += "\\" * (len(backslashes) // 2)
+            argument += "\\" * (len(backslashes) // 2)
             if len(backslashes) % 2:
-                word, at = word + '"', at + 1
+                argument, at = argument + '"', at + 1
             elif quoted and line[at : at + 2] == '""':
-                word, at = word + '"', at + 2
+                argument, at = argument + '"', at + 2
             else:
                 quoted, at = not quoted, at + 1
-        words.append(word)
-    return words
+        argv.append(argument)
+    return argv
 
 
-@given(WORDS)
+@given(ARGUMENT_LISTS)
 @example(["%PATH%"])
 @example(["%%PATH%%", "%", "a%PATH", "%b"])
 @example(['"&calc.exe&"'])
@@ -88,7 +88,7 @@ def test_a_batch_file_gets_its_arguments_unchanged(args: list[str]) -> None:
     assert not set(bare(read)) & set("&|<>^()")
 
 
-@given(WORDS)
+@given(ARGUMENT_LISTS)
 def test_a_program_gets_its_arguments_unchanged(args: list[str]) -> None:
     program = r"C:\Program Files\nodejs\node.exe"
     started, line = command_line([program, *args], {})

@@ -231,8 +231,8 @@ TEXT = b'{"text":"' + b"abc" * 5000 + b'"}'
 
 
 def raw_deflate(data: bytes) -> bytes:
-    made = zlib.compressobj(wbits=-15)
-    return made.compress(data) + made.flush()
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
 
 
 @pytest.mark.parametrize(

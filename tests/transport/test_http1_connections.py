@@ -47,22 +47,22 @@ async def test_a_request_unanswered_on_a_reused_connection_is_retried_unless_it_
         else:
             await reply.raw(TWO)
 
-    async with pooled(script) as (server, kept):
-        other = "GET" if method == "POST" else "POST"
-        assert await body_of(await ask(kept, other)) == b"{}"
+    async with pooled(script) as (server, http_pool):
+        first_method = "GET" if method == "POST" else "POST"
+        assert await body_of(await ask(http_pool, first_method)) == b"{}"
         if method == "POST":
             with pytest.raises(EmptyReply):
-                await ask(kept, method)
+                await ask(http_pool, method)
             assert len(server.asked(method)) == 1
         else:
-            assert await body_of(await ask(kept, method)) == b"{}"
+            assert await body_of(await ask(http_pool, method)) == b"{}"
             assert [request.connection for request in server.asked(method)] == [1, 2]
 
 
 async def test_a_request_unanswered_on_a_new_connection_is_not_retried():
-    async with pooled(saying(b"", end=True)) as (server, kept):
+    async with pooled(saying(b"", end=True)) as (server, http_pool):
         with pytest.raises(EmptyReply):
-            await ask(kept, "GET", None)
+            await ask(http_pool, "GET", None)
         assert len(server.requests) == 1
 
 
@@ -74,24 +74,24 @@ async def test_a_pooled_connection_closed_by_the_server_is_not_used(monkeypatch)
         replies.append(reply)
 
     replies: list[Reply] = []
-    async with pooled(script) as (server, kept):
-        assert await body_of(await ask(kept)) == b"{}"
-        (handle,) = kept.sockets
+    async with pooled(script) as (server, http_pool):
+        assert await body_of(await ask(http_pool)) == b"{}"
+        (handle,) = http_pool.sockets
         accepted = replies[0]._writer.get_extra_info("socket")
         with socket.socket(fileno=socket.dup(accepted.fileno())) as same:
             same.shutdown(socket.SHUT_WR)
         while handle.recv(1, socket.MSG_PEEK) != b"":  # the end is here, and the loop has not run since
             pass
-        assert await body_of(await ask(kept)) == b"{}"
+        assert await body_of(await ask(http_pool)) == b"{}"
         assert server.connections == 2
         assert len(server.requests) == 2
 
 
 async def test_idle_connections_are_closed_after_the_idle_timeout():
-    async with pooled(saying(TWO), keep=0.02) as (server, kept):
-        assert await body_of(await ask(kept)) == b"{}"
-        await until(lambda: not kept.sockets)
-        assert await body_of(await ask(kept)) == b"{}"
+    async with pooled(saying(TWO), keep=0.02) as (server, http_pool):
+        assert await body_of(await ask(http_pool)) == b"{}"
+        await until(lambda: not http_pool.sockets)
+        assert await body_of(await ask(http_pool)) == b"{}"
         assert server.connections == 2
 
 
@@ -103,10 +103,10 @@ async def test_closing_an_unread_response_keeps_the_connection_only_if_it_is_com
         else:
             await reply.raw(TWO)
 
-    async with pooled(script) as (server, kept):
-        (await ask(kept)).close()
-        (await ask(kept)).close()
-        (await ask(kept)).close()
+    async with pooled(script) as (server, http_pool):
+        (await ask(http_pool)).close()
+        (await ask(http_pool)).close()
+        (await ask(http_pool)).close()
         assert [request.connection for request in server.requests] == [1, 2, 2]
 
 
@@ -114,9 +114,9 @@ async def test_closing_an_unread_response_keeps_the_connection_only_if_it_is_com
 
 
 async def test_requests_above_the_connection_limit_wait_for_a_free_connection():
-    async with pooled(saying(TWO), limit=2) as (server, kept):
-        answers = await asyncio.gather(*(ask(kept) for _ in range(2)))
-        late = [asyncio.create_task(ask(kept)) for _ in range(3)]
+    async with pooled(saying(TWO), limit=2) as (server, http_pool):
+        answers = await asyncio.gather(*(ask(http_pool) for _ in range(2)))
+        late = [asyncio.create_task(ask(http_pool)) for _ in range(3)]
         await asyncio.sleep(0)
         late[0].cancel()
         for answer in answers:
@@ -128,9 +128,9 @@ async def test_requests_above_the_connection_limit_wait_for_a_free_connection():
 
 
 async def test_a_freed_connection_slot_goes_to_the_next_waiter():
-    async with pooled(saying(TWO), limit=1) as (server, kept):
-        first = await ask(kept)
-        late = [asyncio.create_task(ask(kept)) for _ in range(2)]
+    async with pooled(saying(TWO), limit=1) as (server, http_pool):
+        first = await ask(http_pool)
+        late = [asyncio.create_task(ask(http_pool)) for _ in range(2)]
         await asyncio.sleep(0)
         first.refuse()
         for task in late:
@@ -139,9 +139,9 @@ async def test_a_freed_connection_slot_goes_to_the_next_waiter():
 
 
 async def test_a_connection_given_to_a_cancelled_waiter_goes_to_the_next():
-    async with pooled(saying(TWO), limit=1) as (server, kept):
-        first = await ask(kept)
-        late = [asyncio.create_task(ask(kept)) for _ in range(2)]
+    async with pooled(saying(TWO), limit=1) as (server, http_pool):
+        first = await ask(http_pool)
+        late = [asyncio.create_task(ask(http_pool)) for _ in range(2)]
         await asyncio.sleep(0)
         assert await body_of(first) == b"{}"  # the first of them has it now, and does not know
         late[0].cancel()
@@ -150,12 +150,12 @@ async def test_a_connection_given_to_a_cancelled_waiter_goes_to_the_next():
 
 
 async def test_waiting_for_a_connection_ends_at_the_connect_deadline():
-    async with pooled(saying(TWO), limit=1, connect=1.0) as (server, kept):
-        first = await ask(kept)
+    async with pooled(saying(TWO), limit=1, connect=1.0) as (server, http_pool):
+        first = await ask(http_pool)
         with pytest.raises(ConnectTimeout):
-            await ask(kept)
+            await ask(http_pool)
         assert await body_of(first) == b"{}"
-        assert await body_of(await ask(kept)) == b"{}"
+        assert await body_of(await ask(http_pool)) == b"{}"
         assert server.connections == 1
 
 
@@ -163,16 +163,16 @@ async def test_closing_the_pool_ends_waiting_and_running_requests():
     async def script(request: Request, reply: Reply) -> None:
         await reply.gone()
 
-    async with pooled(script, limit=1) as (server, kept):
-        asked = [asyncio.create_task(ask(kept)) for _ in range(3)]
+    async with pooled(script, limit=1) as (server, http_pool):
+        requests = [asyncio.create_task(ask(http_pool)) for _ in range(3)]
         await until(lambda: server.requests)
         async with asyncio.timeout(PATIENCE):
-            await kept.close()
-            failed = await asyncio.gather(*asked, return_exceptions=True)
+            await http_pool.close()
+            failed = await asyncio.gather(*requests, return_exceptions=True)
         assert [type(error) for error in failed] == [EmptyReply, PoolClosed, PoolClosed]
-        assert kept.sockets == []
+        assert http_pool.sockets == []
         with pytest.raises(PoolClosed):
-            await ask(kept)
+            await ask(http_pool)
 
 
 # --- requests ------------------------------------------------------------------------------------------------
@@ -180,9 +180,9 @@ async def test_closing_the_pool_ends_waiting_and_running_requests():
 
 @pytest.mark.parametrize("size", [0, 1, 256 * 1024, 256 * 1024 + 1, 5_000_000])
 async def test_a_body_of_any_size_arrives(size):
-    async with pooled(saying(TWO)) as (server, kept):
+    async with pooled(saying(TWO)) as (server, http_pool):
         for _ in range(2):
-            assert await body_of(await ask(kept, body=b"x" * size)) == b"{}"
+            assert await body_of(await ask(http_pool, body=b"x" * size)) == b"{}"
         assert [len(request.body) for request in server.requests] == [size, size]
         assert server.connections == 1
 
@@ -191,62 +191,62 @@ async def test_a_response_before_the_end_of_the_request_body_stops_sending():
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
-        ended.append(writer)
+        writers.append(writer)
 
-    ended: list[asyncio.StreamWriter] = []
+    writers: list[asyncio.StreamWriter] = []
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
-    async with listening, pool_of(listening.sockets[0].getsockname()[1]) as kept:
-        response = await ask(kept, body=b"x" * 50_000_000)
+    async with listening, pool_of(listening.sockets[0].getsockname()[1]) as http_pool:
+        response = await ask(http_pool, body=b"x" * 50_000_000)
         assert response.status == 413
         assert await body_of(response) == b"no"
-        await until(lambda: not kept.sockets)
-        ended[0].transport.abort()
+        await until(lambda: not http_pool.sockets)
+        writers[0].transport.abort()
         await asyncio.sleep(0)
 
 
 async def test_a_cancelled_request_closes_its_connection():
-    here, gone = asyncio.Event(), asyncio.Event()
+    arrived, disconnected = asyncio.Event(), asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
-        here.set()
+        arrived.set()
         await reply.gone()
-        gone.set()
+        disconnected.set()
 
-    async with pooled(script) as (_, kept):
-        task = asyncio.create_task(ask(kept))
+    async with pooled(script) as (_, http_pool):
+        task = asyncio.create_task(ask(http_pool))
         async with asyncio.timeout(PATIENCE):
-            await here.wait()
+            await arrived.wait()
             task.cancel()
-            await gone.wait()
-        assert kept.sockets == []
+            await disconnected.wait()
+        assert http_pool.sockets == []
 
 
 # --- dialling ------------------------------------------------------------------------------------------------
 
 
-def resolving(monkeypatch: Any, *found: tuple[str, int]) -> list[str]:
+def resolving(monkeypatch: Any, *addresses: tuple[str, int]) -> list[str]:
     """Make every name these addresses; the names that were asked for."""
-    asked: list[str] = []
+    lookups: list[str] = []
     real = asyncio.get_running_loop().getaddrinfo
 
-    async def getaddrinfo(host: str, port: int, **said: Any) -> list[Any]:
+    async def getaddrinfo(host: str, port: int, **options: Any) -> list[Any]:
         if host == "127.0.0.1":  # uvloop asks before it connects
-            return await real(host, port, **said)
-        asked.append(host)
+            return await real(host, port, **options)
+        lookups.append(host)
         await asyncio.sleep(0)
-        if not found:
+        if not addresses:
             raise socket.gaierror(socket.EAI_NONAME, "no such host")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in found]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
-    return asked
+    return lookups
 
 
 async def test_a_refusing_address_is_followed_by_the_next_one(monkeypatch):
     async with scripted(saying(TWO)) as server:
         resolving(monkeypatch, ("127.0.0.1", refusing()), ("127.0.0.1", server.port))
-        async with pool_of(1, "two.example") as kept:
-            assert await body_of(await ask(kept)) == b"{}"
+        async with pool_of(1, "two.example") as http_pool:
+            assert await body_of(await ask(http_pool)) == b"{}"
 
 
 async def test_a_silent_address_is_followed_by_the_next_one(monkeypatch):
@@ -254,9 +254,9 @@ async def test_a_silent_address_is_followed_by_the_next_one(monkeypatch):
     monkeypatch.setattr("mcp_hub.transport.http1.dialler._connect", silent := Silent())
     async with scripted(saying(TWO)) as server:
         resolving(monkeypatch, ("127.0.0.1", 1), ("127.0.0.1", server.port))
-        async with pool_of(1, "two.example") as kept:
-            assert await body_of(await ask(kept)) == b"{}"
-            assert silent.given_up
+        async with pool_of(1, "two.example") as http_pool:
+            assert await body_of(await ask(http_pool)) == b"{}"
+            assert silent.is_cancelled
 
 
 class Silent:
@@ -267,7 +267,7 @@ class Silent:
 
         self._connect = dialler._connect
         self._first = True
-        self.given_up = False
+        self.is_cancelled = False
 
     async def __call__(self, address: Any) -> socket.socket:
         first, self._first = self._first, False
@@ -275,40 +275,40 @@ class Silent:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                self.given_up = True
+                self.is_cancelled = True
                 raise
         return await self._connect(address)
 
 
 async def test_if_no_address_accepts_the_failure_has_the_errno(monkeypatch):
     resolving(monkeypatch, ("127.0.0.1", refusing()), ("127.0.0.1", refusing()))
-    async with pool_of(1, "two.example") as kept:
+    async with pool_of(1, "two.example") as http_pool:
         with pytest.raises(ConnectFailed) as caught:
-            await ask(kept)
+            await ask(http_pool)
         assert caught.value.error.errno is not None
 
 
 async def test_a_name_is_resolved_once_for_all_and_again_after_its_answer_expires(monkeypatch):
     async with scripted(saying(TWO)) as server:
-        asked = resolving(monkeypatch, ("127.0.0.1", server.port))
-        async with pool_of(1, "one.example") as kept:
-            await asyncio.gather(*(ask(kept) for _ in range(5)))
-            assert asked == ["one.example"]
+        lookups = resolving(monkeypatch, ("127.0.0.1", server.port))
+        async with pool_of(1, "one.example") as http_pool:
+            await asyncio.gather(*(ask(http_pool) for _ in range(5)))
+            assert lookups == ["one.example"]
             monkeypatch.setattr(dialler, "FRESH", 0.0)
             for _ in range(2):
-                await dialler.Addresses.get(kept._dialler._addresses)
-            kept._dialler._addresses._expires_at = 0.0
-            (await ask(kept)).close()
-            assert asked[1:] == ["one.example"]
+                await dialler.Addresses.get(http_pool._dialler._addresses)
+            http_pool._dialler._addresses._until = 0.0
+            (await ask(http_pool)).close()
+            assert lookups[1:] == ["one.example"]
 
 
 async def test_an_unknown_name_is_reported_and_resolved_again_next_time(monkeypatch):
-    asked = resolving(monkeypatch)
-    async with pool_of(1, "nowhere.example") as kept:
+    lookups = resolving(monkeypatch)
+    async with pool_of(1, "nowhere.example") as http_pool:
         for _ in range(2):
             with pytest.raises(NameUnknown):
-                await ask(kept)
-    assert asked == ["nowhere.example"] * 2
+                await ask(http_pool)
+    assert lookups == ["nowhere.example"] * 2
 
 
 async def test_address_families_alternate():
@@ -318,11 +318,11 @@ async def test_address_families_alternate():
 
 
 async def test_an_ipv6_literal_is_dialled_without_resolution(monkeypatch):
-    asked = []
+    lookups = []
     real = socket.getaddrinfo
 
     def resolve(host, port, family=0, type=0, proto=0, flags=0):
-        asked.append((host, flags & socket.AI_NUMERICHOST))
+        lookups.append((host, flags & socket.AI_NUMERICHOST))
         return real(host, port, family, type, proto, flags)
 
     async def answers(reader, writer):
@@ -333,18 +333,18 @@ async def test_an_ipv6_literal_is_dialled_without_resolution(monkeypatch):
 
     server = await asyncio.start_server(answers, "::1", 0)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    async with server, pool_of(server.sockets[0].getsockname()[1], "::1") as kept:
-        assert await body_of(await ask(kept)) == b"{}"
-    assert all(host == "::1" and numeric for host, numeric in asked)
+    async with server, pool_of(server.sockets[0].getsockname()[1], "::1") as http_pool:
+        assert await body_of(await ask(http_pool)) == b"{}"
+    assert all(host == "::1" and numeric for host, numeric in lookups)
 
 
 # --- TLS -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_trusted_self_signed_certificate_is_accepted_and_another_is_refused(tmp_path):
-    made = certificate(tmp_path)
-    offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    offered.load_cert_chain(made["cert"], made["key"])
+    files = certificate(tmp_path)
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(files["cert"], files["key"])
     heads: list[bytes] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -357,22 +357,22 @@ async def test_a_trusted_self_signed_certificate_is_accepted_and_another_is_refu
             writer.write(TWO)
         writer.close()
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=offered)
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=server_tls)
     port = listening.sockets[0].getsockname()[1]
     async with listening:
-        trusting = ssl.create_default_context(cafile=made["cert"])
-        async with pool_of(port, tls=trusting) as kept:
+        trusting = ssl.create_default_context(cafile=files["cert"])
+        async with pool_of(port, tls=trusting) as http_pool:
             for _ in range(2):
-                assert await body_of(await ask(kept)) == b"{}"
-            assert len(kept.sockets) == 1
+                assert await body_of(await ask(http_pool)) == b"{}"
+            assert len(http_pool.sockets) == 1
         assert len(heads) == 2
-        async with pool_of(port, tls=ssl.create_default_context()) as kept:
+        async with pool_of(port, tls=ssl.create_default_context()) as http_pool:
             with pytest.raises(CertificateRefused) as caught:
-                await ask(kept)
+                await ask(http_pool)
             assert "self-signed" in str(caught.value)
-        async with pool_of(port, "localhost", tls=trusting) as kept:
+        async with pool_of(port, "localhost", tls=trusting) as http_pool:
             with pytest.raises(CertificateRefused):
-                await ask(kept)
+                await ask(http_pool)
         assert len(heads) == 2
 
 
@@ -383,9 +383,9 @@ async def test_tls_to_a_plain_server_is_a_tls_failure():
         writer.close()
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
-    async with listening, pool_of(listening.sockets[0].getsockname()[1], tls=ssl.create_default_context()) as kept:
+    async with listening, pool_of(listening.sockets[0].getsockname()[1], tls=ssl.create_default_context()) as http_pool:
         with pytest.raises(TlsFailed):
-            await ask(kept)
+            await ask(http_pool)
 
 
 async def test_every_failure_is_an_http_failure():

@@ -32,39 +32,41 @@ async def reading_of(case: Case) -> Reading:
 
 def expected(case: Case) -> Reading:
     """What the corpus says, in the words of `Reading`; `end` is empty where it says nothing."""
-    found = Reading(end=case.end or "")
-    for one in case.messages or ():
-        start = one["status"] if case.side == "response" else (one["method"], one["target"])
-        headers = [(name, value) for name, value in one["headers"] if name != "content-length"]
-        found.messages.append(Message(start, headers, one["body"].encode("latin-1") if one["whole"] else None))
-    return found if case.side == "request" else _of_one(case, found)
+    reading = Reading(end=case.end or "")
+    for message in case.messages or ():
+        start = message["status"] if case.side == "response" else (message["method"], message["target"])
+        headers = [(name, value) for name, value in message["headers"] if name != "content-length"]
+        reading.messages.append(
+            Message(start, headers, message["body"].encode("latin-1") if message["whole"] else None)
+        )
+    return reading if case.side == "request" else _of_one(case, reading)
 
 
-def _of_one(case: Case, told: Reading) -> Reading:
+def _of_one(case: Case, expectation: Reading) -> Reading:
     """The same for a client that has asked for one response and whose server ends the connection behind the text."""
-    final = [message for message in told.messages if message.start == 101 or message.start >= 200]  # type: ignore[operator]
-    found = Reading(final[:1], told.end)
-    if not final or told.end in ("refused", "switched"):
-        return found
+    final = [message for message in expectation.messages if message.start == 101 or message.start >= 200]  # type: ignore[operator]
+    reading = Reading(final[:1], expectation.end)
+    if not final or expectation.end in ("refused", "switched"):
+        return reading
     first = final[0]
-    said = (case.messages or ())[told.messages.index(first)]
-    if first.body is None and not {"content-length", "transfer-encoding"} & {name for name, _ in said["headers"]}:
-        first.body = said["body"].encode("latin-1")
-        found.end = "closed"
-    elif first.body is not None and (len(final) > 1 or told.end == "pending"):
-        found.end = "closed"  # by the bytes that nobody asked for
-    return found
+    record = (case.messages or ())[expectation.messages.index(first)]
+    if first.body is None and not {"content-length", "transfer-encoding"} & {name for name, _ in record["headers"]}:
+        first.body = record["body"].encode("latin-1")
+        reading.end = "closed"
+    elif first.body is not None and (len(final) > 1 or expectation.end == "pending"):
+        reading.end = "closed"  # by the bytes that nobody asked for
+    return reading
 
 
 def difference(case: Case, ours: Reading) -> str:
     """What of a reading is not what the corpus says; empty where nothing is."""
-    wanted = expected(case)
-    if wanted.end and ours.end != wanted.end:
-        return f"it is {ours.end} ({ours.status}) and not {wanted.end}"
+    expectation = expected(case)
+    if expectation.end and ours.end != expectation.end:
+        return f"it is {ours.end} ({ours.status}) and not {expectation.end}"
     if case.messages is None:
         return ""
-    both = (ours.whole, wanted.whole) if ours.end == "refused" else (ours.messages, wanted.messages)
-    return "" if both[0] == both[1] else f"{both[0]} and not {both[1]}"
+    pair = (ours.whole, expectation.whole) if ours.end == "refused" else (ours.messages, expectation.messages)
+    return "" if pair[0] == pair[1] else f"{pair[0]} and not {pair[1]}"
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
@@ -72,9 +74,9 @@ async def test_each_corpus_case_is_parsed_as_expected_or_as_a_documented_differe
     wrong = []
     for case in corpora.cases(corpus):
         name, ours = f"{corpus}: {case.name}", await reading_of(case)
-        found, kind = difference(case, ours), DIFFERS.get(f"{corpus}: {case.name}")
-        if bool(found) != bool(kind):
-            wrong.append(f"{name} [{case.lenient}] {case.text[:200]!r}: {found or f'no longer differs by {kind!r}'}")
+        problem, kind = difference(case, ours), DIFFERS.get(f"{corpus}: {case.name}")
+        if bool(problem) != bool(kind):
+            wrong.append(f"{name} [{case.lenient}] {case.text[:200]!r}: {problem or f'no longer differs by {kind!r}'}")
         elif kind and ours.end not in KINDS[kind]["ours"]:
             wrong.append(f"{name}: the connection is {ours.end}, which is not {kind!r}")
         elif ours.end == "refused" and case.side == "request" and ours.status not in (400, 431, 501, 505):
@@ -84,9 +86,9 @@ async def test_each_corpus_case_is_parsed_as_expected_or_as_a_documented_differe
 
 def test_every_difference_names_a_case_once_and_its_reason_is_documented() -> None:
     named = [case for facts in KINDS.values() for case in facts["cases"]]
-    there = {f"{corpus}: {case.name}" for corpus in CORPORA for case in corpora.cases(corpus)}
+    case_names = {f"{corpus}: {case.name}" for corpus in CORPORA for case in corpora.cases(corpus)}
     assert len(named) == len(set(named))
-    assert set(named) <= there
+    assert set(named) <= case_names
     page = Path("docs/reference/http.md").read_text(encoding="utf-8")
     assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
 
@@ -94,8 +96,8 @@ def test_every_difference_names_a_case_once_and_its_reason_is_documented() -> No
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_each_corpus_case_is_parsed_the_same_byte_by_byte(corpus: str) -> None:
     for case in corpora.cases(corpus):
-        whole, cut = [Server(), Server()] if case.side == "request" else [Client(), Client()]
-        for side, pieces in ((whole, [case.text]), (cut, [bytes([byte]) for byte in case.text])):
+        unsplit, split = [Server(), Server()] if case.side == "request" else [Client(), Client()]
+        for side, pieces in ((unsplit, [case.text]), (split, [bytes([byte]) for byte in case.text])):
             if isinstance(side, Client):
                 side("ask")
             for piece in pieces:
@@ -105,8 +107,8 @@ def test_each_corpus_case_is_parsed_the_same_byte_by_byte(corpus: str) -> None:
                     side.machine.receive(piece)
                 except (BadHead, NotHttp):
                     break
-        assert joined(cut.sink.told) == joined(whole.sink.told), case
-        assert cut.machine.theirs == whole.machine.theirs, case
+        assert joined(split.sink.told) == joined(unsplit.sink.told), case
+        assert split.machine.theirs == unsplit.machine.theirs, case
 
 
 ORDINARY = {

@@ -31,19 +31,19 @@ def test_the_host_header_matches_the_url(url, host):
 
 def test_a_requests_own_headers_precede_configured_and_default_ones():
     heads = RequestHeadEncoder(URL("http://up/"), {"accept": "text/html", "X-Key": "a", "host": "front"})
-    said = lines(heads.head("POST", "/mcp?q=%20", {"Accept": "application/json", "x-key": "b"}, 7))
-    assert said[0] == "POST /mcp?q=%20 HTTP/1.1"
-    assert {line.split(":")[0].lower() for line in said[1:]} == {
+    head_lines = lines(heads.head("POST", "/mcp?q=%20", {"Accept": "application/json", "x-key": "b"}, 7))
+    assert head_lines[0] == "POST /mcp?q=%20 HTTP/1.1"
+    assert {line.split(":")[0].lower() for line in head_lines[1:]} == {
         "host", "user-agent", "accept", "accept-encoding", "x-key", "content-length",
     }  # fmt: skip
-    assert {"host: front", "Accept: application/json", "x-key: b", "Content-Length: 7"} <= set(said)
-    assert len(said) == 7
+    assert {"host: front", "Accept: application/json", "x-key: b", "Content-Length: 7"} <= set(head_lines)
+    assert len(head_lines) == 7
 
 
 @pytest.mark.parametrize("size", [None, 0, 12])
 def test_content_length_is_sent_with_a_body(size):
-    said = lines(RequestHeadEncoder(URL("http://up/"), {}).head("DELETE", "/", {}, size))
-    assert [line for line in said if "Length" in line] == ([] if size is None else [f"Content-Length: {size}"])
+    head_lines = lines(RequestHeadEncoder(URL("http://up/"), {}).head("DELETE", "/", {}, size))
+    assert [line for line in head_lines if "Length" in line] == ([] if size is None else [f"Content-Length: {size}"])
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_a_target_cannot_inject_headers(target):
 def test_request_heads_are_cached_up_to_a_bound_and_never_mixed():
     heads = RequestHeadEncoder(URL("http://up/"), {})
     for n in [*range(3 * KEPT), *range(3 * KEPT)]:
-        said = lines(heads.head("POST", "/mcp", {"Mcp-Name": str(n)}, n))
-        assert {f"Mcp-Name: {n}", f"Content-Length: {n}"} <= set(said)
-        assert len(heads._cache) <= KEPT
+        head_lines = lines(heads.head("POST", "/mcp", {"Mcp-Name": str(n)}, n))
+        assert {f"Mcp-Name: {n}", f"Content-Length: {n}"} <= set(head_lines)
+        assert len(heads._kept) <= KEPT
     heads = RequestHeadEncoder(URL("http://up/"), {})
     heads.head("POST", "/mcp", {"Mcp-Name": "x" * KEPT_SIZE}, 1)
     assert heads._cache == {}

@@ -107,12 +107,12 @@ async def test_the_messages_of_a_batched_answer_arrive_one_by_one(as_stream):
 
 
 async def test_fifty_concurrent_requests_get_their_own_answers_in_any_order():
-    all_here = asyncio.Event()
+    all_arrived = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
         if len(server.requests) == 50:
-            all_here.set()
-        await all_here.wait()
+            all_arrived.set()
+        await all_arrived.wait()
         await reply.result(request, {"echo": request.message["params"]["n"]})
 
     async with scripted(script) as server, linked(server.url) as (link, inbox):
@@ -182,10 +182,10 @@ async def test_the_session_id_of_initialize_is_sent_until_the_session_ends():
             for message in (call(1, "initialize"), call(2), call(3, "initialize")):
                 await ask(link, message, **({} if message["method"] == "initialize" else {"MCP_Protocol_Version": "v"}))
                 await inbox.next()
-        initialize, use, again, end = server.requests
-    assert "mcp-session-id" not in initialize.headers | again.headers
+        initialize, use, second_initialize, end = server.requests
+    assert "mcp-session-id" not in initialize.headers | second_initialize.headers
     assert use.headers["mcp-session-id"] == "session-1"
-    assert "mcp-protocol-version" not in again.headers, "a new handshake begins without a revision"
+    assert "mcp-protocol-version" not in second_initialize.headers, "a new handshake begins without a revision"
     assert end.method == "DELETE"
     assert end.headers["mcp-session-id"] == "session-3"
 
@@ -322,10 +322,10 @@ async def test_closing_ends_session_streams_and_requests_once(monkeypatch):
 
 
 async def test_closing_does_not_wait_for_a_peer_that_does_not_read():
-    here = asyncio.Event()
+    arrived = asyncio.Event()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        here.set()
+        arrived.set()
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         writers.append(writer)
 
@@ -336,13 +336,13 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read():
     await link.open(Inbox())
     await ask(link, call(text="x" * 30_000_000))
     async with asyncio.timeout(PATIENCE):
-        await here.wait()
+        await arrived.wait()
         assert link._http._pool is not None
         while not link._http._pool.sockets:
             await asyncio.sleep(0)
-        (made,) = link._http._pool.sockets
+        (handle,) = link._http._pool.sockets
         await link.close()
-        while made.fileno() != -1:  # uvloop lets go of it in its next round
+        while handle.fileno() != -1:  # uvloop lets go of it in its next round
             await asyncio.sleep(0)
     for writer in writers:
         writer.transport.abort()

@@ -193,12 +193,12 @@ async def test_a_redirect_within_the_origin_is_followed_with_the_body(status):
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirect_to_another_port_is_not_followed(status):
-    async with scripted(always(200)) as other:
-        where = f"http://127.0.0.1:{other.port}/steal?key=sesame"
-        error = await one_failure(always(status, Location=where), headers={"Authorization": TOKEN})
-        assert other.connections == 0
+    async with scripted(always(200)) as second_server:
+        location = f"http://127.0.0.1:{second_server.port}/steal?key=sesame"
+        error = await one_failure(always(status, Location=location), headers={"Authorization": TOKEN})
+        assert second_server.connections == 0
     assert (error.status, error.executed) == (status, False)
-    assert f":{other.port}/steal" in str(error)
+    assert f":{second_server.port}/steal" in str(error)
     assert "sesame" not in str(error)
 
 

@@ -45,8 +45,8 @@ async def test_401_and_403_raise_unauthorized_with_a_short_challenge(status, hea
 
 @pytest.mark.parametrize("challenge", [CHALLENGE, None])
 async def test_a_401_without_configured_authorization_names_the_command_that_signs_in(challenge):
-    said = {"WWW_Authenticate": challenge} if challenge is not None else {}
-    error = await one_failure(always(401, b"secret body", **said))
+    headers = {"WWW_Authenticate": challenge} if challenge is not None else {}
+    error = await one_failure(always(401, b"secret body", **headers))
     assert isinstance(error, SignInNeeded)
     assert (error.executed, error.status) == (False, 401)
     assert "run: mcp-hub login up" in str(error)

@@ -56,14 +56,14 @@ async def test_events_are_delivered_as_they_arrive_even_with_a_content_length():
         events = [b"data: " + json.dumps(value).encode() + b"\n\n" for value in (NOTE, answer(1))]
         await reply.head(200, Content_Type="text/event-stream", Content_Length=str(sum(map(len, events))))
         await reply.raw(events[0])
-        await heard.wait()
+        await received.wait()
         await reply.raw(events[1])
 
-    heard = asyncio.Event()
+    received = asyncio.Event()
     async with scripted(script) as server, linked(server.url) as (link, inbox):
         await ask(link)
         assert await inbox.next() == NOTE
-        heard.set()
+        received.set()
         assert await inbox.next() == answer(1)
 
 

@@ -122,13 +122,13 @@ class Talk:
         await self.peer.notify("notifications/initialized", headers={"MCP-Protocol-Version": HANDSHAKE})
 
     async def call(self, name: str, **arguments: Any) -> tuple[Any, list[Any]]:
-        heard: list[Any] = []
+        progress: list[Any] = []
         answer = await self.peer.request(
             "tools/call",
             {"name": name, "arguments": arguments},
-            on_progress=lambda params: heard.append(params["progress"]),
+            on_progress=lambda params: progress.append(params["progress"]),
         )
-        return answer, heard
+        return answer, progress
 
 
 @contextlib.asynccontextmanager
@@ -152,10 +152,10 @@ async def test_a_real_server_lists_answers_in_parallel_and_reports_progress(kind
         assert [tool["name"] for tool in listed["tools"]] == ["echo", "steps"]
         answers = await asyncio.gather(*(talk.call("echo", text=f"é{n}") for n in range(20)))
         assert [answer["content"][0]["text"] for answer, _ in answers] == [f"é{n}" for n in range(20)]
-        answer, heard = await talk.call("steps")
+        answer, progress = await talk.call("steps")
         assert answer["content"][0]["text"] == "done"
         if kind != "sdk http json":  # which has no way to send progress
-            assert heard == [1, 2]
+            assert progress == [1, 2]
         with pytest.raises(UpstreamAnswered):
             await talk.peer.request("no/such/method", {})
 

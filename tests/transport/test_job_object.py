@@ -16,14 +16,14 @@ class Recorded:
     """A Windows that writes down what it is asked, and refuses what `refused` names."""
 
     def __init__(self, *refused: str) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self._refused = refused
         self._handles: set[int] = set()
 
-    def _ask(self, what: str) -> None:
-        self.asked.append(what)
-        if what in self._refused:
-            raise OSError(f"{what} is refused")
+    def _ask(self, function_name: str) -> None:
+        self.calls.append(function_name)
+        if function_name in self._refused:
+            raise OSError(f"{function_name} is refused")
 
     def _handle(self, number: int) -> int:
         self._handles.add(number)
@@ -62,7 +62,7 @@ class Recorded:
 def test_a_child_is_assigned_to_its_job_before_it_runs() -> None:
     windows = Recorded()
     job = JobObject(PID, windows)
-    assert windows.asked == ["open", "create", "assign", "resume"]
+    assert windows.calls == ["open", "create", "assign", "resume"]
     assert job.terminate()
     job.close()
     job.close()
@@ -74,7 +74,7 @@ def test_a_child_without_a_job_object_still_runs(refused: str, caplog: pytest.Lo
     windows = Recorded(refused)
     with caplog.at_level(logging.WARNING, "mcp_hub.transport"):
         job = JobObject(PID, windows)
-    assert windows.asked[-1] == "resume"
+    assert windows.calls[-1] == "resume"
     assert "Job Object" in caplog.text
     assert not job.terminate()
     assert windows.is_closed

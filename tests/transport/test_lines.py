@@ -24,10 +24,10 @@ def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | OversizedLine]
 @given(st.lists(st.binary(max_size=40)), st.lists(st.integers(0, 10_000)))
 def test_any_segmentation_of_the_same_bytes_gives_the_same_lines(parts: list[bytes], cuts: list[int]) -> None:
     data = b"\n".join(parts)
-    whole = data.split(b"\n")
-    if whole[-1] == b"":
-        whole.pop()
-    assert fed(data, cuts, limit=10_000) == whole
+    expected = data.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    assert fed(data, cuts, limit=10_000) == expected
 
 
 @given(st.integers(1, 50), st.integers(1, 200), st.lists(st.integers(0, 10_000)))
@@ -58,59 +58,59 @@ def test_an_oversized_line_keeps_only_its_beginning_and_end() -> None:
 
 @pytest.mark.anyio
 async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_tasks() -> None:
-    taken: list[bytes | OversizedLine] = []
-    held: list[bool] = []
-    turns = FairLineReader(1000, taken.append, held.append)
-    whole = [b"%d" % number for number in range(20_000)]
-    turns.feed(b"\n".join(whole) + b"\nbehind")
-    assert 0 < len(taken) < 2_000
-    assert held == [True]
+    delivered: list[bytes | OversizedLine] = []
+    pauses: list[bool] = []
+    turns = FairLineReader(1000, delivered.append, pauses.append)
+    lines = [b"%d" % number for number in range(20_000)]
+    turns.feed(b"\n".join(lines) + b"\nbehind")
+    assert 0 < len(delivered) < 2_000
+    assert pauses == [True]
     turns.feed(b" it\n")  # what is read all the same waits behind the others
     rounds = 0
     async with asyncio.timeout(60):
-        while held[-1]:
+        while pauses[-1]:
             await asyncio.sleep(0)
             rounds += 1
     assert rounds > 20
-    assert taken == [*whole, b"behind it"]
-    assert held == [True, True, False]  # once more for what was read all the same
+    assert delivered == [*lines, b"behind it"]
+    assert pauses == [True, True, False]  # once more for what was read all the same
 
 
 @pytest.mark.anyio
 async def test_a_round_of_the_loop_takes_a_bounded_number_of_lines_however_short_they_are() -> None:
-    taken: list[bytes | OversizedLine] = []
-    held: list[bool] = []
-    turns = FairLineReader(1000, taken.append, held.append)
+    delivered: list[bytes | OversizedLine] = []
+    pauses: list[bool] = []
+    turns = FairLineReader(1000, delivered.append, pauses.append)
     turns.feed(b"x\n" * 20_000 + b"y\n")
-    rounds = [len(taken)]
+    rounds = [len(delivered)]
     async with asyncio.timeout(60):
-        while held[-1]:
+        while pauses[-1]:
             await asyncio.sleep(0)
-            rounds.append(len(taken))
-    assert taken == [b"x"] * 20_000 + [b"y"]
+            rounds.append(len(delivered))
+    assert delivered == [b"x"] * 20_000 + [b"y"]
     assert max(after - before for before, after in itertools.pairwise([0, *rounds])) <= 200
 
 
 @pytest.mark.anyio
 async def test_lines_still_queued_at_the_end_are_delivered() -> None:
-    taken: list[bytes | OversizedLine] = []
-    turns = FairLineReader(1000, taken.append)
-    whole = [b"%d" % number for number in range(20_000)]
-    turns.feed(b"\n".join(whole))
+    delivered: list[bytes | OversizedLine] = []
+    turns = FairLineReader(1000, delivered.append)
+    lines = [b"%d" % number for number in range(20_000)]
+    turns.feed(b"\n".join(lines))
     turns.end()
-    assert taken == whole
+    assert delivered == lines
     await asyncio.sleep(0)
-    assert taken == whole
+    assert delivered == lines
 
 
 def test_a_long_line_is_buffered_as_its_parts_arrive() -> None:
     part = b"0123456789abcdef" * 4096
     reader = LineReader(64 * len(part))
-    whole = 0
+    size = 0
     for _ in range(50):
         assert reader.feed(part) == []
-        whole += len(part)
-        assert reader.partial == whole
+        size += len(part)
+        assert reader.partial == size
     assert reader.feed(b"end\nnext\n") == [part * 50 + b"end", b"next"]
     for _ in range(65):
         reader.feed(part)

@@ -33,7 +33,7 @@ async def listening(path: Path, *, unix: bool) -> AsyncIterator[asyncio.Server]:
         server.close()
 
 
-def asked(path: Path) -> bytes:
+def response_of(path: Path) -> bytes:
     with local_socket.connect(path, PATIENCE) as asking:
         asking.sendall(b"you\n")
         return asking.makefile("rb").read()
@@ -44,7 +44,7 @@ async def test_a_command_of_the_same_user_is_answered(unix: bool, tmp_path: Path
     path = tmp_path / "1.sock"
     async with listening(path, unix=unix):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert await asyncio.to_thread(asked, path) == b"hello you\n"
+        assert await asyncio.to_thread(response_of, path) == b"hello you\n"
 
 
 @pytest.mark.parametrize("unix", [True, False])
@@ -52,29 +52,29 @@ async def test_a_hub_that_does_not_listen_yet_is_not_found(
     unix: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the hub for one that has ended, and remove its socket."""
-    path, found = tmp_path / "1.sock", list[bool]()
+    path, existed = tmp_path / "1.sock", list[bool]()
     begin = socket.socket.listen
 
     def listen(self: socket.socket, backlog: int) -> None:
-        found.append(path.exists())
+        existed.append(path.exists())
         begin(self, backlog)
 
     monkeypatch.setattr(socket.socket, "listen", listen)
     async with listening(path, unix=unix):
-        assert found == [False]
-        assert await asyncio.to_thread(asked, path) == b"hello you\n"
-        assert [one.name for one in tmp_path.iterdir()] == [path.name]
+        assert existed == [False]
+        assert await asyncio.to_thread(response_of, path) == b"hello you\n"
+        assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 async def test_the_port_is_loopback_only_and_the_key_is_never_sent(tmp_path: Path) -> None:
     path = tmp_path / "1.sock"
     async with listening(path, unix=False) as server:
-        assert [one.getsockname()[0] for one in server.sockets] == ["127.0.0.1"]
-        where = json.loads(path.read_bytes())
-        with socket.create_connection(("127.0.0.1", where["port"]), PATIENCE) as raw:
+        assert [listening_socket.getsockname()[0] for listening_socket in server.sockets] == ["127.0.0.1"]
+        endpoint = json.loads(path.read_bytes())
+        with socket.create_connection(("127.0.0.1", endpoint["port"]), PATIENCE) as raw:
             await asyncio.to_thread(raw.sendall, bytes(32))
             first = await asyncio.to_thread(raw.recv, 64)
-        assert bytes.fromhex(where["key"]) not in first
+        assert bytes.fromhex(endpoint["key"]) not in first
 
 
 @pytest.mark.parametrize("said", [b"", b"x" * 31, b"x" * 64, b'{"ask": "status"}\n' * 10])
@@ -87,13 +87,13 @@ async def test_a_client_without_the_key_gets_no_response(said: bytes, tmp_path: 
             with socket.create_connection(("127.0.0.1", port), PATIENCE) as raw:
                 raw.sendall(said)
                 raw.shutdown(socket.SHUT_WR)
-                heard = b""
+                response = b""
                 try:
                     while piece := raw.recv(1024):
-                        heard += piece
+                        response += piece
                 except ConnectionResetError:
                     pass
-                return heard
+                return response
 
         assert b"hello" not in await asyncio.to_thread(tried)
 
@@ -111,7 +111,7 @@ async def test_another_program_on_the_same_port_later_is_not_trusted(tmp_path: P
     posing = await asyncio.start_server(pose, "127.0.0.1", port)
     async with posing:
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.to_thread(asked, path)
+            await asyncio.to_thread(response_of, path)
 
 
 async def test_the_socket_file_of_an_ended_hub_finds_no_hub(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_the_socket_file_of_an_ended_hub_finds_no_hub(tmp_path: Path) -> N
     async with listening(path, unix=False):
         pass
     with pytest.raises(ConnectionRefusedError):
-        await asyncio.to_thread(asked, path)
+        await asyncio.to_thread(response_of, path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"port": "x", "key": ""}', b'{"port": 0, "key": "00"}'])

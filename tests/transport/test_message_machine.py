@@ -237,26 +237,26 @@ def test_every_state_is_reachable_and_a_closed_half_stays_closed() -> None:
     for table in (REQUESTS, RESPONSES):
         reached = {IDLE}
         for _ in table:
-            reached |= {state for known in reached for state in table[known].values()}
+            reached |= {state for state_before in reached for state in table[state_before].values()}
         assert reached == set(table)
         for state in (MUST_CLOSE, SWITCHED, ERROR):
             assert set(table.get(state, {}).values()) <= {state}
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({cut % (len(data) + 1) for cut in cuts})
-    return [data[start:end] for start, end in itertools.pairwise([0, *places, len(data)]) if start < end]
+    positions = sorted({cut % (len(data) + 1) for cut in cuts})
+    return [data[start:end] for start, end in itertools.pairwise([0, *positions, len(data)]) if start < end]
 
 
-def joined(told: list[Any]) -> list[Any]:
+def joined(events: list[Any]) -> list[Any]:
     """What was told, with the pieces of each body put together."""
-    found: list[Any] = []
-    for one in told:
-        if isinstance(one, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += one
+    joined_events: list[Any] = []
+    for event in events:
+        if isinstance(event, bytes) and joined_events and isinstance(joined_events[-1], bytes):
+            joined_events[-1] += event
         else:
-            found.append(one)
-    return found
+            joined_events.append(event)
+    return joined_events
 
 
 CUTS = st.lists(st.integers(0, 1000), max_size=6)
@@ -271,24 +271,24 @@ ANSWERS = st.sampled_from(
 @given(TEXTS, CUTS)
 def test_requests_are_parsed_the_same_in_any_segmentation(texts: list[bytes], cuts: list[int]) -> None:
     data = b"".join(texts)
-    whole, cut = Server(), Server()
-    for side, parts in ((whole, [data] if data else []), (cut, pieces(data, cuts))):
+    unsplit, split = Server(), Server()
+    for side, parts in ((unsplit, [data] if data else []), (split, pieces(data, cuts))):
         for part in parts:
             if not side.machine.shut:
                 side.machine.receive(part)
-    assert joined(cut.sink.told) == joined(whole.sink.told)
-    assert (cut.machine.theirs, cut.machine.ours) == (whole.machine.theirs, whole.machine.ours)
+    assert joined(split.sink.told) == joined(unsplit.sink.told)
+    assert (split.machine.theirs, split.machine.ours) == (unsplit.machine.theirs, unsplit.machine.ours)
 
 
 @given(ANSWERS, CUTS)
 def test_a_response_is_parsed_the_same_in_any_segmentation(data: bytes, cuts: list[int]) -> None:
-    whole, cut = Client(), Client()
-    for side, parts in ((whole, [data]), (cut, pieces(data, cuts))):
+    unsplit, split = Client(), Client()
+    for side, parts in ((unsplit, [data]), (split, pieces(data, cuts))):
         side("ask")
         for part in parts:
             side(part)
-    assert joined(cut.sink.told) == joined(whole.sink.told)
-    assert (cut.machine.theirs, cut.machine.again()) == (whole.machine.theirs, whole.machine.again())
+    assert joined(split.sink.told) == joined(unsplit.sink.told)
+    assert (split.machine.theirs, split.machine.again()) == (unsplit.machine.theirs, unsplit.machine.again())
 
 
 STEPS = st.one_of(st.sampled_from([GET, POST, CLOSE, OK, LAST, JUNK, GET[:5], OK[:-2], OK[-2:]]), st.binary(max_size=9))
@@ -297,15 +297,15 @@ STEPS = st.one_of(st.sampled_from([GET, POST, CLOSE, OK, LAST, JUNK, GET[:5], OK
 @pytest.mark.parametrize("side", [Server, Client])
 @given(steps=st.lists(STEPS, max_size=6))
 def test_a_closed_half_keeps_its_state_for_any_bytes(side: Any, steps: list[bytes]) -> None:
-    one = side()
-    machine: MessageMachine = one.machine
+    peer = side()
+    machine: MessageMachine = peer.machine
     if side is Client:
-        one("ask")
+        peer("ask")
     for step in steps:
         shut, before = machine.shut, machine.theirs
         if shut and side is Server:
             break  # a server's connection discards what comes then
-        one(step)
+        peer(step)
         assert machine.theirs in machine.read
         assert not shut or machine.theirs is before
         if machine.theirs is DONE and machine.ours is HEAD:

@@ -62,9 +62,9 @@ async def reaching(
 
 async def asked(link: HttpLink, inbox: Inbox, number: int) -> Any:
     await ask(link, call(number))
-    told = await inbox.next()
-    assert isinstance(told, dict), told
-    return told["result"]
+    answer = await inbox.next()
+    assert isinstance(answer, dict), answer
+    return answer["result"]
 
 
 async def result_of(url: str, proxy: str | None, environ: dict[str, str] | None = None, **egress: Any) -> Any:
@@ -112,8 +112,8 @@ async def test_requests_to_a_plain_http_server_are_sent_to_the_proxy_as_absolute
         forwarding(tls, hosts={NAME: server.port}, user="me", password="p@ss") as proxy,
     ):
         url = f"http://{NAME}/mcp?x=1"
-        found = await result_of(url, through(kind, proxy, "me:p%40ss"), ca=str(authority.ca))
-        assert found == {"path": "/mcp?x=1"}
+        result = await result_of(url, through(kind, proxy, "me:p%40ss"), ca=str(authority.ca))
+        assert result == {"path": "/mcp?x=1"}
         assert proxy.asked[0] == f"POST http://{NAME}/mcp?x=1"
         assert proxy.credentials[0] == proxy.expected
         assert "proxy-authorization" not in server.requests[0].headers
@@ -166,16 +166,16 @@ async def test_a_proxy_of_the_entry_is_also_used_for_loopback() -> None:
         assert await result_of(server.url, through("http", proxy)) == {"path": "/mcp"}
         assert proxy.asked[0] == f"POST {server.url}"
         assert await result_of(server.url, "direct", {"HTTP_PROXY": through("http", proxy)}) == {"path": "/mcp"}
-        assert len([one for one in proxy.asked if one.startswith("POST")]) == 1
+        assert len([request for request in proxy.asked if request.startswith("POST")]) == 1
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_an_http_proxy_that_requires_credentials_is_named(scheme: str) -> None:
     async with forwarding(hosts={NAME: 1}, user="me", password="secret") as proxy:
-        for user, words in (("", "wants a user and a password"), ("me:wr0ng-w0rd", "does not accept")):
+        for user, reason in (("", "wants a user and a password"), ("me:wr0ng-w0rd", "does not accept")):
             error = await failure_of(f"{scheme}://{NAME}/mcp", through("http", proxy, user))
             assert error.hub_code == codes.PROXY_CREDENTIALS
-            assert words in str(error)
+            assert reason in str(error)
             assert f"http://127.0.0.1:{proxy.port}" in str(error)
             assert "wr0ng" not in str(error)
 
@@ -306,8 +306,8 @@ async def test_a_request_whose_proxy_dies_may_have_been_executed(authority: Priv
 
 
 async def test_an_invalid_proxy_url_is_reported_before_anything_is_sent() -> None:
-    for value, words in (("ftp://proxy", "ftp://"), ("http://me:s3cret@:1", "not the address"), ("http://p:x", "not")):
-        with pytest.raises(LinkError, match=words) as caught:
+    for value, reason in (("ftp://proxy", "ftp://"), ("http://me:s3cret@:1", "not the address"), ("http://p:x", "not")):
+        with pytest.raises(LinkError, match=reason) as caught:
             await result_of(f"https://{NAME}/mcp", None, {"ALL_PROXY": value})
         assert "ALL_PROXY" in str(caught.value)
         assert "s3cret" not in str(caught.value)
@@ -340,8 +340,8 @@ async def test_a_server_that_requires_a_client_certificate_gets_that_of_its_entr
         wrong = await failure_of(url, "direct", ca=ca, client_cert=str(strange), client_key=str(strange_key))
         assert wrong.hub_code == codes.CERTIFICATE_WANTED
     async with scripted(answering, context) as server:
-        shown = {"ca": ca, "client_cert": str(cert), "client_key": str(key)}
-        assert await result_of(f"https://localhost:{server.port}/mcp", None, **shown) == {"path": "/mcp"}
+        egress = {"ca": ca, "client_cert": str(cert), "client_key": str(key)}
+        assert await result_of(f"https://localhost:{server.port}/mcp", None, **egress) == {"path": "/mcp"}
 
 
 async def test_unusable_certificate_files_are_named(authority: PrivateAuthority, tmp_path: Path) -> None:
@@ -358,8 +358,8 @@ async def test_unusable_certificate_files_are_named(authority: PrivateAuthority,
         ({"client_cert": str(cert), "client_key": str(locked)}, "encrypted"),
         ({"client_cert": str(cert), "client_key": str(authority.issue("other")[1])}, "is not the private key"),
     ]
-    for egress, words in wrong:
-        with pytest.raises(LinkError, match=words) as caught:
+    for egress, reason in wrong:
+        with pytest.raises(LinkError, match=reason) as caught:
             await result_of("https://localhost:1/mcp", None, **egress)
         assert caught.value.hub_code == codes.CERTIFICATE_FILE_WRONG
     assert key.is_file()
@@ -368,8 +368,8 @@ async def test_unusable_certificate_files_are_named(authority: PrivateAuthority,
 async def test_cookies_are_returned_within_their_session_if_the_entry_enables_them() -> None:
     async def balanced(request: Request, reply: Reply) -> None:
         if request.method == "POST" and "id" in request.message:
-            told = {"Set_Cookie": "route=n1; Path=/; HttpOnly"} if request.message["method"] == "initialize" else {}
-            await reply.result(request, {}, **told)
+            headers = {"Set_Cookie": "route=n1; Path=/; HttpOnly"} if request.message["method"] == "initialize" else {}
+            await reply.result(request, {}, **headers)
         else:
             await reply.full(202)
 
@@ -378,5 +378,5 @@ async def test_cookies_are_returned_within_their_session_if_the_entry_enables_th
             for number, method in enumerate(("initialize", "tools/list", "initialize", "tools/list")):
                 await link.send({"jsonrpc": "2.0", "id": number, "method": method, "params": {}})
                 await inbox.next()
-            said = [request.headers.get("cookie") for request in server.asked("POST")]
-            assert said == ([None, "route=n1", None, "route=n1"] if cookies else [None] * 4)
+            cookie_headers = [request.headers.get("cookie") for request in server.asked("POST")]
+            assert cookie_headers == ([None, "route=n1", None, "route=n1"] if cookies else [None] * 4)

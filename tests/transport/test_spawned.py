@@ -18,7 +18,7 @@ STEPS = 10
 """Rounds of the loop; after so many a child has long been started."""
 
 
-class Heard(asyncio.SubprocessProtocol):
+class RecordingProtocol(asyncio.SubprocessProtocol):
     """Waits for the end of a process."""
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class Heard(asyncio.SubprocessProtocol):
 def test_a_start_that_is_cancelled_at_any_moment_stays_cancelled_and_leaves_no_process(
     run: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
-    made: list[Heard] = []
+    protocols: list[RecordingProtocol] = []
 
-    def heard() -> Heard:
-        made.append(Heard())
-        return made[-1]
+    def recording_protocol() -> RecordingProtocol:
+        protocols.append(RecordingProtocol())
+        return protocols[-1]
 
     async def start() -> None:
-        child, _ = await child_process.spawn(heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
+        child, _ = await child_process.spawn(recording_protocol, [sys.executable, "-c", "input()"], env={}, cwd=None)
         try:
             await asyncio.Event().wait()
         finally:
@@ -57,8 +57,8 @@ def test_a_start_that_is_cancelled_at_any_moment_stays_cancelled_and_leaves_no_p
         async with asyncio.timeout(PATIENCE):
             for rounds in range(STEPS):
                 await cancelled_after(rounds)
-            for one in made:
-                await one.exited.wait()
+            for protocol in protocols:
+                await protocol.exited.wait()
 
     run(all_of_them())
 
@@ -81,9 +81,11 @@ def test_closing_pipes_closes_no_other_descriptor(
 
     async def start_and_close() -> None:
         async with asyncio.timeout(PATIENCE):
-            child, heard = await child_process.spawn(Heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
+            child, protocol = await child_process.spawn(
+                RecordingProtocol, [sys.executable, "-c", "input()"], env={}, cwd=None
+            )
             child.close()
-            await heard.exited.wait()
+            await protocol.exited.wait()
 
     run(start_and_close())
     assert len(opened) == 3
@@ -97,9 +99,9 @@ def test_children_leave_no_descriptor_even_if_they_could_not_be_started(
     run: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def start(*argv: str) -> None:
-        child, heard = await child_process.spawn(Heard, argv, env={}, cwd=None)
+        child, protocol = await child_process.spawn(RecordingProtocol, argv, env={}, cwd=None)
         child.close()
-        await heard.exited.wait()
+        await protocol.exited.wait()
 
     async def all_of_them() -> None:
         async with asyncio.timeout(PATIENCE):

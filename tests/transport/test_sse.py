@@ -31,14 +31,14 @@ def reference(text: bytes) -> list[SseEvent]:
     """The specification's algorithm, word for word, over a whole stream."""
     events: list[SseEvent] = []
     lines = re.split(rb"\r\n|\r|\n", text.removeprefix(b"\xef\xbb\xbf"))[:-1]
-    kind, buffer, last, id_buffer, retry = b"", b"", None, None, None
+    kind, buffer, last_id, id_buffer, retry = b"", b"", None, None, None
     for line in lines:
         if not line:
-            last = id_buffer if id_buffer is not None else last
+            last_id = id_buffer if id_buffer is not None else last_id
             if buffer:
                 name = kind.decode("utf-8", "replace") or "message"
-                shown = last.decode("utf-8", "replace") if last else None
-                events.append(SseEvent(name, buffer[:-1], shown, retry))
+                last_id_text = last_id.decode("utf-8", "replace") if last_id else None
+                events.append(SseEvent(name, buffer[:-1], last_id_text, retry))
             kind, buffer, retry = b"", b"", None
             continue
         name, colon, value = line.partition(b":")

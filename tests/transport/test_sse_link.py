@@ -113,10 +113,10 @@ async def test_the_endpoint_may_be_relative(endpoint, path):
 
 
 async def test_an_endpoint_of_another_origin_is_refused_and_gets_no_request():
-    async with scripted(Board()) as other:
-        endpoint = f"http://127.0.0.1:{other.port}/messages?key=sesame"
+    async with scripted(Board()) as second_server:
+        endpoint = f"http://127.0.0.1:{second_server.port}/messages?key=sesame"
         error = await refused_to_open(Board(endpoint.encode()), headers={"Authorization": TOKEN})
-        assert other.connections == 0
+        assert second_server.connections == 0
     assert error.executed is False
     assert "same origin" in str(error)
     assert "sesame" not in str(error)

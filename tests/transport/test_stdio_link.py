@@ -312,14 +312,14 @@ async def test_closing_the_event_loop_first_leaves_no_process_behind() -> None:
 
 
 async def test_forty_stubborn_processes_close_concurrently() -> None:
-    talks = [Talk(*fake("--stubborn")) for _ in range(40)]
-    for talk in talks:
+    conversations = [Talk(*fake("--stubborn")) for _ in range(40)]
+    for talk in conversations:
         await talk.link.open(talk.peer)
-    await asyncio.gather(*(talk.call("echo") for talk in talks))
+    await asyncio.gather(*(talk.call("echo") for talk in conversations))
     async with asyncio.timeout(20 * (STDIN_GRACE + TERM_GRACE)):  # one after the other would take twice as long
-        await asyncio.gather(*(talk.peer.close() for talk in talks))
-        await asyncio.gather(*(talk.children.close() for talk in talks))
-    assert not any(alive(talk.link.pid or 0) for talk in talks)
+        await asyncio.gather(*(talk.peer.close() for talk in conversations))
+        await asyncio.gather(*(talk.children.close() for talk in conversations))
+    assert not any(alive(talk.link.pid or 0) for talk in conversations)
 
 
 async def test_the_reaper_ends_every_child_when_its_hub_is_killed(tmp_path: Path) -> None:

@@ -34,14 +34,14 @@ def cases(corpus: str) -> list[Case]:
     """The cases of one corpus, in the order of its files."""
     return [
         Case(
-            name=one["name"],
-            side=one["side"],
-            text=one["bytes"].encode("latin-1"),
-            messages=one["messages"],
-            end=one["end"],
-            lenient=one.get("lenient", ""),
+            name=case["name"],
+            side=case["side"],
+            text=case["bytes"].encode("latin-1"),
+            messages=case["messages"],
+            end=case["end"],
+            lenient=case.get("lenient", ""),
         )
-        for one in read(corpus)["cases"]
+        for case in read(corpus)["cases"]
     ]
 
 
@@ -57,10 +57,10 @@ HIDING = ("smuggler", "portswigger")
 
 def hiding(corpus: str) -> list[tuple[str, bytes]]:
     """Lines that some readers take for a transfer coding or a length and others do not, and requests with them."""
-    found = []
-    for one in read(corpus)["cases"]:
-        line = one["bytes"].encode("latin-1")
+    requests = []
+    for case in read(corpus)["cases"]:
+        line = case["bytes"].encode("latin-1")
         length = b"" if b"{length}" in line else b"Content-Length: %d\r\n" % len(BODY)
         line = line.replace(b"{length}", b"%d" % len(BODY))
-        found.append((one["bytes"], b"POST / HTTP/1.1\r\n" + line + b"\r\nHost: a\r\n" + length + b"\r\n" + BODY))
-    return found
+        requests.append((case["bytes"], b"POST / HTTP/1.1\r\n" + line + b"\r\nHost: a\r\n" + length + b"\r\n" + BODY))
+    return requests

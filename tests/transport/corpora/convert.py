@@ -63,20 +63,20 @@ MODES = ("pause", "skipBody")
 def llhttp(file: Any, names: list[str]) -> Iterator[Record]:
     block = re.compile(r"^#+ ([^\n]+)$|<!-- meta=(\{.*?\}) -->\s*```http\n(.*?)```.*?```log\n(.*?)```", re.S | re.M)
     for path in sorted(name for name in names if re.fullmatch(r"test/(request|response)/\w[\w-]*\.md", name)):
-        heading, seen = "", set[str]()
+        heading, used = "", set[str]()
         for title, meta, text, log in block.findall(file(path).decode()):
             heading = title or heading
             if not meta or any(mode in meta for mode in MODES) or "pausing" in path:
                 continue
             kind = str(json.loads(meta)["type"])
             name = f"{path[5:-3]}: {heading}"
-            name += f" ({sum(other.startswith(name) for other in seen) + 1})" if name in seen else ""
-            seen.add(name)
+            name += f" ({sum(earlier.startswith(name) for earlier in used) + 1})" if name in used else ""
+            used.add(name)
             data = _unescaped(text)
-            found: Record = {"name": name, "side": kind.split("-")[0], "bytes": data.decode("latin-1")}
+            case: Record = {"name": name, "side": kind.split("-")[0], "bytes": data.decode("latin-1")}
             if "-lenient-" in kind:
-                found["lenient"] = kind.partition("-lenient-")[2]
-            yield found | _told(data, log, response=found["side"] == "response")
+                case["lenient"] = kind.partition("-lenient-")[2]
+            yield case | _parsed_log(data, log, response=case["side"] == "response")
 
 
 def _unescaped(text: str) -> bytes:
@@ -85,12 +85,12 @@ def _unescaped(text: str) -> bytes:
     text = re.sub(r"\r\n|\r|\n", "\r\n", text)
     for escape, char in (("\\r", "\r"), ("\\n", "\n"), ("\\t", "\t"), ("\\f", "\f")):
         text = text.replace(escape, char)
-    text = re.sub(r"\\x([0-9a-fA-F]+)", lambda found: chr(int(found[1], 16)), text)
-    text = re.sub(r"\\([0-7]{1,3})", lambda found: chr(int(found[1], 8)), text)
-    return re.sub(r"\$\{'(.)'\.repeat\((\d+)\)\}", lambda found: found[1] * int(found[2]), text).encode()
+    text = re.sub(r"\\x([0-9a-fA-F]+)", lambda match: chr(int(match[1], 16)), text)
+    text = re.sub(r"\\([0-7]{1,3})", lambda match: chr(int(match[1], 8)), text)
+    return re.sub(r"\$\{'(.)'\.repeat\((\d+)\)\}", lambda match: match[1] * int(match[2]), text).encode()
 
 
-def _told(data: bytes, log: str, *, response: bool) -> Record:
+def _parsed_log(data: bytes, log: str, *, response: bool) -> Record:
     messages: list[Record] = []
     end, closes = "open", False
     for line in log.strip().split("\n"):
@@ -128,58 +128,58 @@ def _told(data: bytes, log: str, *, response: bool) -> Record:
                 closes = True
     if end == "open" and messages:
         end = "pending" if not messages[-1]["whole"] else "closed" if closes else "open"
-    headed = [one for one in messages if "headed" in one]
-    for one in headed:
-        one["headers"] = [[name, value.strip()] for name, value in one["headers"]]
-        one.pop("fresh")
-        one.pop("headed")
-    return {"messages": headed, "end": end}
+    complete = [entry for entry in messages if "headed" in entry]
+    for entry in complete:
+        entry["headers"] = [[name, value.strip()] for name, value in entry["headers"]]
+        entry.pop("fresh")
+        entry.pop("headed")
+    return {"messages": complete, "end": end}
 
 
 # --- h11: the calls of the helpers of its tests -------------------------------------------------------------------
 
 
 def h11_tests(file: Any, names: list[str]) -> Iterator[Record]:
-    known = {**vars(h11), "LocalProtocolError": h11.LocalProtocolError, "IDLE": 0, "SEND_RESPONSE": 1}
-    known |= {"READERS": {(h11.CLIENT, 0): "request", (h11.SERVER, 1): "response"}, "ChunkedReader": "chunks"}
+    namespace = {**vars(h11), "LocalProtocolError": h11.LocalProtocolError, "IDLE": 0, "SEND_RESPONSE": 1}
+    namespace |= {"READERS": {(h11.CLIENT, 0): "request", (h11.SERVER, 1): "response"}, "ChunkedReader": "chunks"}
     with tempfile.TemporaryDirectory() as directory:
         for path in ("h11/tests/test_io.py", "h11/tests/test_headers.py"):
             copy = Path(directory, "source.py")
             copy.write_bytes(file(path))
             for function in parsed(copy).body:
                 if isinstance(function, ast.FunctionDef):
-                    yield from _h11_calls(function, known)
+                    yield from _h11_calls(function, namespace)
 
 
-def _h11_calls(function: ast.FunctionDef, known: Record) -> Iterator[Record]:
+def _h11_calls(function: ast.FunctionDef, namespace: Record) -> Iterator[Record]:
     count = 0
     for call in ast.walk(function):
-        what = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
-        if not isinstance(call, ast.Call) or what not in ("tr", "t_body_reader", "normalize_and_validate"):
+        callee = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        if not isinstance(call, ast.Call) or callee not in ("tr", "t_body_reader", "normalize_and_validate"):
             continue
         raises = [with_ for with_ in ast.walk(function) if isinstance(with_, ast.With) and call in ast.walk(with_)]
         try:
-            values = [eval(compile(ast.Expression(arg), "", "eval"), known) for arg in call.args]
+            values = [eval(compile(ast.Expression(arg), "", "eval"), namespace) for arg in call.args]
         except NameError:
             continue  # a helper of theirs
-        if what == "t_body_reader" and values[0] != "chunks":
+        if callee == "t_body_reader" and values[0] != "chunks":
             continue
-        if what == "normalize_and_validate" and any(_text(value) != _text(value).strip() for _, value in values[0]):
+        if callee == "normalize_and_validate" and any(_text(value) != _text(value).strip() for _, value in values[0]):
             continue  # what their users may not say; on the wire blanks around a value are no part of it
         count += 1
         name = f"{function.name} {count}"
-        if what == "tr":
+        if callee == "tr":
             yield {"name": name, "side": values[0], **_h11_message(values[1], None if raises else values[2])}
-        elif what == "t_body_reader":
+        elif callee == "t_body_reader":
             body = b"".join(bytes(event.data) for event in values[2] if isinstance(event, h11.Data))
-            whole = any(isinstance(event, h11.EndOfMessage) for event in values[2])
+            is_complete = any(isinstance(event, h11.EndOfMessage) for event in values[2])
             for side, head in IN_CHUNKS.items():
                 start = {"method": "POST", "target": "/"} if side == "request" else {"status": 200}
                 fields = [line.split(": ") for line in head.decode().split("\r\n")[1:-2]]
-                told = {"messages": [message(start, fields, body)], "end": "open"}
+                accepted = {"messages": [message(start, fields, body)], "end": "open"}
                 refused = {"messages": None, "end": "refused"}
                 data = (head + values[1]).decode("latin-1")
-                yield {"name": f"{name} {side}", "side": side, "bytes": data, **(told if whole else refused)}
+                yield {"name": f"{name} {side}", "side": side, "bytes": data, **(accepted if is_complete else refused)}
         else:
             lines = "".join(f"{_text(name)}: {_text(value)}\r\n" for name, value in values[0])
             data = f"POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"
@@ -188,17 +188,17 @@ def _h11_calls(function: ast.FunctionDef, known: Record) -> Iterator[Record]:
 
 
 def _h11_message(data: bytes, event: Any) -> Record:
-    found: Record = {"bytes": bytes(data).decode("latin-1")}
+    case: Record = {"bytes": bytes(data).decode("latin-1")}
     if event is None:
-        return found | {"messages": None, "end": "refused"}
+        return case | {"messages": None, "end": "refused"}
     if isinstance(event, h11.Request):
         start: Record = {"method": _text(event.method), "target": _text(event.target)}
     else:
         start = {"status": event.status_code}
     closes = event.http_version == b"1.0" or (b"connection", b"close") in [(n, v.lower()) for n, v in event.headers]
     body = isinstance(event, h11.Response)
-    told = message(start, list(event.headers), b"", whole=not body)
-    return found | {"messages": [told], "end": "pending" if body else "closed" if closes else "open"}
+    parsed_message = message(start, list(event.headers), b"", whole=not body)
+    return case | {"messages": [parsed_message], "end": "pending" if body else "closed" if closes else "open"}
 
 
 # --- gunicorn: a file of bytes and a file of what they mean ------------------------------------------------------
@@ -214,20 +214,23 @@ def gunicorn(file: Any, names: list[str]) -> Iterator[Record]:
             continue  # a limit of theirs, or the protocol of a proxy
         data = file(path).replace(b"\n", b"").replace(b"\\r\\n", b"\r\n").replace(b"\\0", b"\0")
         data = data.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
-        data = re.sub(rb"\\x([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), data)
+        data = re.sub(rb"\\x([0-9a-fA-F]{2})", lambda match: bytes([int(match[1], 16)]), data)
         if len(data) > 4000:
             continue
-        found: Record = {"name": path[15:-5], "side": "request", "bytes": data.decode("latin-1")}
+        case: Record = {"name": path[15:-5], "side": "request", "bytes": data.decode("latin-1")}
         if settings:
-            found["lenient"] = ",".join(settings)
+            case["lenient"] = ",".join(settings)
         if "/invalid/" in path:
-            yield found | {"messages": None, "end": "refused"}
+            yield case | {"messages": None, "end": "refused"}
             continue
-        known: Record = {"uri": lambda raw: raw, "cfg": None}
-        exec(re.sub(r"^(from|import|cfg).*$", "", source, flags=re.M), known)
-        wanted = known["request"] if isinstance(known["request"], list) else [known["request"]]
-        told = [message({"method": one["method"], "target": one["uri"]}, one["headers"], one["body"]) for one in wanted]
-        yield found | {"messages": told, "end": None}
+        namespace: Record = {"uri": lambda raw: raw, "cfg": None}
+        exec(re.sub(r"^(from|import|cfg).*$", "", source, flags=re.M), namespace)
+        expected = namespace["request"] if isinstance(namespace["request"], list) else [namespace["request"]]
+        messages = [
+            message({"method": request["method"], "target": request["uri"]}, request["headers"], request["body"])
+            for request in expected
+        ]
+        yield case | {"messages": messages, "end": None}
 
 
 # --- httptools: the constants of its tests ------------------------------------------------------------------------
@@ -235,9 +238,9 @@ def gunicorn(file: Any, names: list[str]) -> Iterator[Record]:
 
 def httptools(file: Any, names: list[str]) -> Iterator[Record]:
     source = file("tests/test_parser.py").decode()
-    known: Record = {}
-    exec("".join(re.findall(r"^[A-Z]\w+ = b'''.*?'''[^\n]*\n", source, re.S | re.M)), known)
-    texts: dict[str, bytes] = {name: value for name, value in known.items() if name.isupper()}
+    namespace: Record = {}
+    exec("".join(re.findall(r"^[A-Z]\w+ = b'''.*?'''[^\n]*\n", source, re.S | re.M)), namespace)
+    texts: dict[str, bytes] = {name: value for name, value in namespace.items() if name.isupper()}
     texts["CHUNKED_REQUEST1"] = texts.pop("CHUNKED_REQUEST1_1") + texts.pop("CHUNKED_REQUEST1_2")
     body = texts.pop("RESPONSE1_BODY")
     for name, data in texts.items():
@@ -259,10 +262,12 @@ def httptools(file: Any, names: list[str]) -> Iterator[Record]:
 
 
 def smuggler(file: Any, names: list[str]) -> Iterator[Record]:
-    known: Record = {"mutations": {}, "render_template": str}
+    namespace: Record = {"mutations": {}, "render_template": str}
     for config in ("default", "exhaustive", "doubles"):
-        exec(re.sub(r"def render_template.*?return p", "", file(f"configs/{config}.py").decode(), flags=re.S), known)
-    for line in sorted(set(known["mutations"].values())):
+        exec(
+            re.sub(r"def render_template.*?return p", "", file(f"configs/{config}.py").decode(), flags=re.S), namespace
+        )
+    for line in sorted(set(namespace["mutations"].values())):
         yield {"bytes": line}
 
 

@@ -45,9 +45,9 @@ class DebianProxy:
 
 
 def program(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    assert found is not None, f"{name} is missing: run scripts/peers"
-    return found
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    assert path is not None, f"{name} is missing: run scripts/peers"
+    return path
 
 
 async def _answers(port: int, process: asyncio.subprocess.Process, log: Path) -> None:

@@ -21,7 +21,7 @@ TOKEN = "a-token-of-thirty-two-bytes-or-more"
 
 async def test_check_and_doctor_print_the_proxy_by_which_servers_are_reached(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "far", {"up": fake()}, {"token": TOKEN}) as (_, base), squid() as proxy:
-        shown = f"through http://127.0.0.1:{proxy.port} (proxy)"
+        route = f"through http://127.0.0.1:{proxy.port} (proxy)"
         # Squid adds X-Forwarded-For, with which nobody is let in without a token.
         signed = {"headers": {"Authorization": f"Bearer {TOKEN}"}}
         path = configured(
@@ -37,13 +37,13 @@ async def test_check_and_doctor_print_the_proxy_by_which_servers_are_reached(tmp
             checked = await asyncio.to_thread(said, "check", "--config", str(path))
             facts = await asyncio.to_thread(said, "check", "--config", str(path), "--json")
             doctor = await asyncio.to_thread(said, "doctor", "--config", str(path))
-        assert f"http: reached {shown}" in checked.out
-        assert f"sse: reached {shown}" in checked.out
+        assert f"http: reached {route}" in checked.out
+        assert f"sse: reached {route}" in checked.out
         assert codes.PROXY_CREDENTIALS in checked.codes
         assert "3 of 4 servers work" in checked.out, checked.out
-        ways = {fact["server"]: fact["way"] for fact in json.loads(facts.out)["servers"]}
-        assert ways == {"http": shown, "sse": shown, "near": "direct", "shut": shown}
-        assert f"connected {shown}" in " ".join(doctor.out.split())  # wherever a line is wrapped
+        routes = {fact["server"]: fact["way"] for fact in json.loads(facts.out)["servers"]}
+        assert routes == {"http": route, "sse": route, "near": "direct", "shut": route}
+        assert f"connected {route}" in " ".join(doctor.out.split())  # wherever a line is wrapped
         for text in (checked, facts, doctor):
             assert PASSWORD not in text.out + text.err
             assert "wr0ng-w0rd" not in text.out + text.err

@@ -48,8 +48,8 @@ async def test_a_proxy_carries_many_concurrent_calls(proxy: DebianProxy, authori
         async with reaching(url, proxy.url(), ca=str(authority.ca)) as (link, inbox):
             for number in range(20):
                 await link.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {}})
-            told = [await inbox.next() for _ in range(20)]
-            assert {one["id"] for one in told} == set(range(20))
+            answers = [await inbox.next() for _ in range(20)]
+            assert {answer["id"] for answer in answers} == set(range(20))
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -69,14 +69,14 @@ async def test_a_host_that_the_proxy_cannot_reach_is_reported(proxy: DebianProxy
 async def test_a_proxy_may_die_during_a_call_and_between_calls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
     arrived = asyncio.Event()
 
-    async def held(request: Request, reply: Reply) -> None:
+    async def unanswered(request: Request, reply: Reply) -> None:
         if request.message.get("id") != 2:
             await answering(request, reply)
             return
         arrived.set()
         await reply.gone()
 
-    async with scripted(held, authority.server("localhost")) as server:
+    async with scripted(unanswered, authority.server("localhost")) as server:
         url = f"https://localhost:{server.port}/mcp"
         async with reaching(url, proxy.url(), ca=str(authority.ca)) as (link, inbox):
             assert await asked(link, inbox, 1) == {"path": "/mcp"}
