@@ -75,55 +75,59 @@ class Account:
         lines = [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
         done = Counter(id for id, _, _ in lines)
         by = {id: (pid, number) for id, pid, number in lines}
-        found = [*self.wrong, *self._mixed(by)]
-        for one in self.operations:
-            times = done.pop(one.id, 0)
-            name = f"{one.id} ({one.kind}, {one.outcome}, {one.began:.1f} to {one.ended:.1f})"
-            if not one.outcome:
-                found.append(f"{name} has no outcome")
+        problems = [*self.wrong, *self._mixed(by)]
+        for op in self.operations:
+            times = done.pop(op.id, 0)
+            name = f"{op.id} ({op.kind}, {op.outcome}, {op.began:.1f} to {op.ended:.1f})"
+            if not op.outcome:
+                problems.append(f"{name} has no outcome")
             if times > 1:
-                found.append(f"{name} was carried out {times} times")
-            if one.outcome == ANSWERED and (times != (one.kind not in (WATCH, INTRUDE)) or one.by != by.get(one.id)):
-                found.append(f"{name} was carried out {times} times, by {by.get(one.id)}, answered by {one.by}")
-            if times and (one.executed is False or one.kind == INTRUDE):
-                found.append(f"{name} was not to be carried out, and was")
-            if one.outcome != ANSWERED and not self._excused(one):
-                found.append(f"{name} without a reason")
-        found += [f"{id} was carried out and never asked for" for id in done]
-        return found
+                problems.append(f"{name} was carried out {times} times")
+            if op.outcome == ANSWERED and (times != (op.kind not in (WATCH, INTRUDE)) or op.by != by.get(op.id)):
+                problems.append(f"{name} was carried out {times} times, by {by.get(op.id)}, answered by {op.by}")
+            if times and (op.executed is False or op.kind == INTRUDE):
+                problems.append(f"{name} was not to be carried out, and was")
+            if op.outcome != ANSWERED and not self._excused(op):
+                problems.append(f"{name} without a reason")
+        problems += [f"{id} was carried out and never asked for" for id in done]
+        return problems
 
-    def _excused(self, one: Operation) -> bool:
+    def _excused(self, operation: Operation) -> bool:
         """Whether something had failed that is a reason for what came of a call."""
-        causes = _BECAUSE_OF.get(one.outcome, frozenset())
-        if one.outcome != BROKEN and one.kind not in _OF_OWNERS:
+        causes = _BECAUSE_OF.get(operation.outcome, frozenset())
+        if operation.outcome != BROKEN and operation.kind not in _OF_OWNERS:
             return False  # what needs no owner needs no store either
-        late = one.outcome == "session_restarted"  # it is said with the first call that needs what was lost
+        late = operation.outcome == "session_restarted"  # it is said with the first call that needs what was lost
         return any(
-            fault.kind in causes and fault.began <= one.ended and (late or one.began <= fault.ended)
+            fault.kind in causes and fault.began <= operation.ended and (late or operation.began <= fault.ended)
             for fault in self.faults
         )
 
     def _mixed(self, by: dict[str, tuple[str, str]]) -> list[str]:
         """What processes of one session, or of one principal, have carried out for others."""
-        whose: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-        for one in self.operations:
-            if one.kind in (OWN, MINE) and one.id in by:
-                whose[by[one.id][0]].add((one.kind, one.session if one.kind == OWN else one.principal))
-        return [f"the process {pid} was that of {sorted(them)}" for pid, them in whose.items() if len(them) > 1]
+        identities_of: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        for op in self.operations:
+            if op.kind in (OWN, MINE) and op.id in by:
+                identities_of[by[op.id][0]].add((op.kind, op.session if op.kind == OWN else op.principal))
+        return [
+            f"the process {pid} was that of {sorted(identities)}"
+            for pid, identities in identities_of.items()
+            if len(identities) > 1
+        ]
 
     def counts(self) -> dict[str, int]:
         """How many operations came to what."""
-        return dict(sorted(Counter(one.outcome for one in self.operations).items()))
+        return dict(sorted(Counter(operation.outcome for operation in self.operations).items()))
 
     def first_answers(self, before: float = 0.0) -> list[float]:
         """For each kill, the seconds until the first answer to a call that began after it.
 
         `before`: seconds before the kill from which to look instead, to compare: nothing has failed there.
         """
-        found = []
+        delays = []
         for fault in self.faults:
             if fault.kind == KILL:
                 at = fault.began - before
-                later = [one for one in self.operations if one.began >= at and one.outcome == ANSWERED]
-                found.append(round(min((one.ended for one in later), default=float("inf")) - at, 3))
-        return found
+                answered = [op for op in self.operations if op.began >= at and op.outcome == ANSWERED]
+                delays.append(round(min((op.ended for op in answered), default=float("inf")) - at, 3))
+        return delays

@@ -58,13 +58,13 @@ class RawClient:
 
     def of(self, session: str | None) -> RawClient:
         """This client with another session."""
-        made = RawClient(self._http, self.url)
-        made.session, made._ids, made._head = session, self._ids, self._head
-        return made
+        client = RawClient(self._http, self.url)
+        client.session, client._ids, client._head = session, self._ids, self._head
+        return client
 
-    def _headers(self, **more: str) -> dict[str, str]:
+    def _headers(self, **extra_headers: str) -> dict[str, str]:
         session = {"Mcp-Session-Id": self.session, "Mcp-Protocol-Version": REVISION} if self.session else {}
-        return {**self._head, **session, **more}
+        return {**self._head, **session, **extra_headers}
 
     async def begin(self, url: str | None = None, **capabilities: Any) -> None:
         """Opens a session of the handshake era."""
@@ -127,7 +127,7 @@ class RawClient:
     async def _answers(
         self, message: Json, headers: dict[str, str], url: str | None
     ) -> AsyncGenerator[tuple[str | None, Json]]:
-        last = None
+        last_event_id = None
         try:
             async with asyncio.timeout(PATIENCE):
                 async with self._http.post(f"{url or self.url}/mcp", json=message, headers=headers) as response:
@@ -136,12 +136,12 @@ class RawClient:
                         return
                     if response.status != 200:
                         raise Unanswered(status=response.status)
-                    async for last, got in events_of(response):
+                    async for last_event_id, got in events_of(response):
                         if got is not None:
-                            yield last, got
+                            yield last_event_id, got
         except (aiohttp.ClientError, OSError):
-            raise Unanswered(last) from None
-        raise Unanswered(last)
+            raise Unanswered(last_event_id) from None
+        raise Unanswered(last_event_id)
 
     async def stream(
         self, last: str | None = None, url: str | None = None

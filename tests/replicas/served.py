@@ -70,9 +70,9 @@ class Cluster(msgspec.Struct):
         await self.replicas[number][0].process.wait()
         self.replicas[number] = await self.start(number)
 
-    def signal(self, number: int, what: signal.Signals) -> None:
+    def signal(self, number: int, signal_number: signal.Signals) -> None:
         """Sends a signal to a replica."""
-        self.replicas[number][0].process.send_signal(what)
+        self.replicas[number][0].process.send_signal(signal_number)
 
 
 @contextlib.asynccontextmanager
@@ -88,13 +88,13 @@ async def cluster(
             hub = network_hub(directory / f"replica{number}", servers, ports[number], store=store.url, **root)
             return await stack.enter_async_context(hub)
 
-        made = list(await asyncio.gather(*map(start, range(count))))
+        replicas = list(await asyncio.gather(*map(start, range(count))))
         if not balanced:
-            yield Cluster(store, made, made[0][1], start)
+            yield Cluster(store, replicas, replicas[0][1], start)
             return
         port = free_port()
-        await stack.enter_async_context(_balancer(directory, port, [url for _, url in made]))
-        yield Cluster(store, made, f"http://127.0.0.1:{port}", start)
+        await stack.enter_async_context(_balancer(directory, port, [url for _, url in replicas]))
+        yield Cluster(store, replicas, f"http://127.0.0.1:{port}", start)
 
 
 @contextlib.asynccontextmanager

@@ -60,11 +60,11 @@ class Subscriber:
         self._client = client
         self._name = name
         self._states: dict[str, list[tuple[float, str]]] = {uri: [(0.0, OFF)] for uri in (*self.uris, EVERYBODYS)}
-        self._told: defaultdict[str, dict[int, tuple[float, str | None]]] = defaultdict(dict)
+        self._notified: defaultdict[str, dict[int, tuple[float, str | None]]] = defaultdict(dict)
         """Which changes of a resource it was told of, and when and with which event it was so last."""
         self._declared: defaultdict[str, list[float]] = defaultdict(list)
         """When it was told that changes of a resource may have been missed."""
-        self._sure_at = float("-inf")
+        self._settled_at = float("-inf")
         """From when on no switch that was not answered can be carried out any more."""
         self._listening: asyncio.Task[None] | None = None
 
@@ -79,23 +79,23 @@ class Subscriber:
     async def switch(self) -> Json:
         """Subscribes to what comes and goes, or unsubscribes from it; returns the answer. Raises Unanswered."""
         uri = self.comes_and_goes
-        wanted = OFF if self._states[uri][-1][1] == ON else ON
+        target_state = OFF if self._states[uri][-1][1] == ON else ON
         self._is(uri, UNSURE)
-        method = "resources/subscribe" if wanted == ON else "resources/unsubscribe"
+        method = "resources/subscribe" if target_state == ON else "resources/unsubscribe"
         began = time.monotonic()
         try:
             answer = await self._client.request(method, {"uri": uri})
         except BaseException:  # also of who waits no longer
-            self._sure_at = time.monotonic() + LATE
+            self._settled_at = time.monotonic() + LATE
             raise
-        if code_of(answer) is None and began >= self._sure_at:
-            self._is(uri, wanted)
+        if code_of(answer) is None and began >= self._settled_at:
+            self._is(uri, target_state)
         return answer
 
     @property
     def times_told(self) -> int:
         """How many changes it was told of."""
-        return sum(len(told) for told in self._told.values())
+        return sum(len(notified) for notified in self._notified.values())
 
     def told_of_a_loss(self, at: float) -> None:
         """Notes that the session was said to have been restarted."""
@@ -107,24 +107,24 @@ class Subscriber:
 
     def _was(self, uri: str, state: str, since: float, until: float) -> bool:
         """Whether a subscription was in this state all the time."""
-        last = max(number for number, (at, _) in enumerate(self._states[uri]) if at <= since)
-        return all(found == state for at, found in self._states[uri][last:] if at <= until)
+        start = max(number for number, (at, _) in enumerate(self._states[uri]) if at <= since)
+        return all(state_then == state for at, state_then in self._states[uri][start:] if at <= until)
 
     async def _listen(self) -> None:
-        last: str | None = None
+        last_event_id: str | None = None
         while True:
             try:
-                async with contextlib.aclosing(self._client.stream(last)) as events:
+                async with contextlib.aclosing(self._client.stream(last_event_id)) as events:
                     async for id, got in events:
-                        last = id or last
+                        last_event_id = id or last_event_id
                         self._take(id, got)
             except Unanswered as error:
-                if last is None:
+                if last_event_id is None:
                     self.told_of_a_loss(time.monotonic())  # it broke before there was anything to resume from
                 if error.status == 404:
                     self._account.wrong.append(f"the stream of the session {self._name} was lost")
                 elif error.status == 400:
-                    last = None  # it is said that events are not kept any more
+                    last_event_id = None  # it is said that events are not kept any more
                     self.told_of_a_loss(time.monotonic())
             await asyncio.sleep(RECONNECT)
 
@@ -138,11 +138,11 @@ class Subscriber:
         if number is None:
             self._declared[uri].append(now)
             return
-        before, event = self._told[uri].get(number, (now, id))
+        before, event = self._notified[uri].get(number, (now, id))
         if before != now and not any(before <= declared <= now for declared in self._declared[uri]):
             twice = f"at {before:.1f} by {event} and at {now:.1f} by {id}"
             self._account.wrong.append(f"{self._name} was told twice of the change {number} of {uri}: {twice}")
-        self._told[uri][number] = now, id
+        self._notified[uri][number] = now, id
 
     async def settle(self, changes: Changes) -> None:
         """Waits until nothing is missing, at most SETTLED seconds, and ends."""
@@ -153,8 +153,8 @@ class Subscriber:
         self._account.wrong += self._missing(changes)
         self._account.wrong += [
             f"{self._name} was told of the change {number} of {uri}, and does not subscribe to it"
-            for uri, told in self._told.items()
-            for number, (at, _) in told.items()
+            for uri, notified in self._notified.items()
+            for number, (at, _) in notified.items()
             if self._was(uri, OFF, changes.made[uri][number - 1], at)
         ]
         if self._listening is not None:
@@ -167,7 +167,7 @@ class Subscriber:
             f"{self._name} was not told of the change {number} of {uri}, at {at:.1f}"
             for uri in self._states
             for number, at in zip(itertools.count(1), changes.made[uri], strict=False)
-            if number not in self._told[uri]
+            if number not in self._notified[uri]
             and self._was(uri, ON, at, time.monotonic())
             and not any(self._may_be_lost(at, declared) for declared in self._declared[uri])
         ]
@@ -177,6 +177,12 @@ class Subscriber:
 
         That is the last fault before, or an earlier one whose time to be noticed was not over yet.
         """
-        faults = [one for one in self._account.faults if one.kind in (KILL, PAUSE, STORE) and one.began <= declared]
-        last = max((one.began for one in faults), default=float("inf"))
-        return any(one.began - BEFORE <= at <= declared for one in faults if one.began == last or declared <= one.ended)
+        faults = [
+            fault for fault in self._account.faults if fault.kind in (KILL, PAUSE, STORE) and fault.began <= declared
+        ]
+        latest = max((fault.began for fault in faults), default=float("inf"))
+        return any(
+            fault.began - BEFORE <= at <= declared
+            for fault in faults
+            if fault.began == latest or declared <= fault.ended
+        )

@@ -66,13 +66,13 @@ async def test_a_group_switched_at_one_replica_is_switched_at_all_replicas(
 ) -> None:
     root: dict[str, Any] = {"groups": GROUPS, "group_scope": scope}
     async with cluster(tmp_path, {"up": fake()}, balanced=False, **root) as served, raw(served.url) as client:
-        one = Visitor(client, era)
-        await one.begin(served.urls[0])
+        visitor = Visitor(client, era)
+        await visitor.begin(served.urls[0])
         for switched, at in ((True, 0), (False, 1), (True, 2)):
-            assert "Now" in text_of(await one.call(RESET, {"sums": switched}, served.urls[at])) or not switched
+            assert "Now" in text_of(await visitor.call(RESET, {"sums": switched}, served.urls[at])) or not switched
             for url in served.urls:
-                assert ("up__add" in await one.tools(url)) is switched
-                assert code_of(await one.call("up__add", ADD, url)) == (None if switched else "group_inactive")
+                assert ("up__add" in await visitor.tools(url)) is switched
+                assert code_of(await visitor.call("up__add", ADD, url)) == (None if switched else "group_inactive")
 
 
 async def test_a_group_switch_of_one_session_does_not_affect_other_sessions(tmp_path: Path) -> None:
@@ -81,44 +81,44 @@ async def test_a_group_switch_of_one_session_does_not_affect_other_sessions(tmp_
         raw(served.url) as first,
         raw(served.url) as second,
     ):
-        one, other = Visitor(first, "handshake"), Visitor(second, "handshake")
-        await one.begin(served.urls[0])
-        await other.begin(served.urls[0])
-        await one.call(RESET, {"sums": True}, served.urls[1])
-        assert ["up__add" in await other.tools(url) for url in served.urls] == [False] * 3
+        switching, bystander = Visitor(first, "handshake"), Visitor(second, "handshake")
+        await switching.begin(served.urls[0])
+        await bystander.begin(served.urls[0])
+        await switching.call(RESET, {"sums": True}, served.urls[1])
+        assert ["up__add" in await bystander.tools(url) for url in served.urls] == [False] * 3
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_replica_that_joins_later_gets_the_switched_groups(tmp_path: Path, era: str) -> None:
     root: dict[str, Any] = {"groups": GROUPS}
     async with cluster(tmp_path, {"up": fake()}, 1, balanced=False, **root) as served, raw(served.url) as client:
-        one = Visitor(client, era)
-        await one.begin(served.url)
-        await one.call(RESET, {"sums": True}, served.url)
+        visitor = Visitor(client, era)
+        await visitor.begin(served.url)
+        await visitor.call(RESET, {"sums": True}, served.url)
         async with network_hub(tmp_path / "later", {"up": fake()}, store=served.store.url, **root) as (_, url):
-            assert "up__add" in await one.tools(url)
+            assert "up__add" in await visitor.tools(url)
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_labels_used_at_several_replicas_are_counted_together(tmp_path: Path, era: str) -> None:
     async with cluster(tmp_path, LABELS, balanced=False, flows="refuse") as served, raw(served.url) as client:
-        one, echo = Visitor(client, era), {"text": "a"}
-        await one.begin(served.urls[0])
-        assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
-        assert code_of(await one.call("web__echo", echo, served.urls[1])) is None
-        assert code_of(await one.call("mail__echo", echo, served.urls[2])) == "permission_denied"
+        visitor, echo = Visitor(client, era), {"text": "a"}
+        await visitor.begin(served.urls[0])
+        assert code_of(await visitor.call("notes__echo", echo, served.urls[0])) is None
+        assert code_of(await visitor.call("web__echo", echo, served.urls[1])) is None
+        assert code_of(await visitor.call("mail__echo", echo, served.urls[2])) == "permission_denied"
 
 
 async def test_a_labelled_call_is_refused_if_its_label_cannot_be_shared(tmp_path: Path) -> None:
     async with cluster(tmp_path, LABELS, 2, balanced=False, flows="refuse") as served, raw(served.url) as client:
-        one, echo = Visitor(client, "modern"), {"text": "a"}
-        assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
+        visitor, echo = Visitor(client, "modern"), {"text": "a"}
+        assert code_of(await visitor.call("notes__echo", echo, served.urls[0])) is None
         served.store.pause()
-        assert code_of(await one.call("web__echo", echo, served.urls[0])) == "store_unavailable"
-        assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
+        assert code_of(await visitor.call("web__echo", echo, served.urls[0])) == "store_unavailable"
+        assert code_of(await visitor.call("notes__echo", echo, served.urls[0])) is None
         served.store.resume()
         async with asyncio.timeout(PATIENCE):
-            while code_of(await one.call("web__echo", echo, served.urls[0])) == "store_unavailable":
+            while code_of(await visitor.call("web__echo", echo, served.urls[0])) == "store_unavailable":
                 pass
 
 
@@ -128,7 +128,7 @@ async def test_a_reload_at_one_replica_reaches_the_others(tmp_path: Path) -> Non
             write(tmp_path, served, number, {"up": fake(), "new": fake()})
         served.replicas[0][0].process.send_signal(signal.SIGHUP)
         for process, _ in served.replicas:
-            await process.until(lambda said=process: b"again: started new" in said.stderr)
+            await process.until(lambda process_now=process: b"again: started new" in process_now.stderr)
 
 
 async def test_a_session_sees_one_configuration_while_replicas_reload(tmp_path: Path) -> None:
@@ -138,15 +138,15 @@ async def test_a_session_sees_one_configuration_while_replicas_reload(tmp_path: 
         raw(served.url) as second,
     ):
         sessions = [Visitor(first, "handshake"), Visitor(second, "handshake")]
-        for one, url in zip(sessions, served.urls, strict=False):
-            await one.begin(url)
+        for session, url in zip(sessions, served.urls, strict=False):
+            await session.begin(url)
         for number, (process, _) in enumerate(served.replicas):
             write(tmp_path, served, number, {"up": fake(), "new": fake()})
             process.process.send_signal(signal.SIGHUP)
-            await process.until(lambda said=process: b"again: started new" in said.stderr)
-            for at, one in enumerate(sessions):
-                seen = [{name.partition("__")[0] for name in await one.tools(url)} for url in served.urls]
-                assert seen == [{"up", "new"} if at <= number else {"up"}] * 3
+            await process.until(lambda process_now=process: b"again: started new" in process_now.stderr)
+            for at, session in enumerate(sessions):
+                namespaces = [{name.partition("__")[0] for name in await session.tools(url)} for url in served.urls]
+                assert namespaces == [{"up", "new"} if at <= number else {"up"}] * 3
 
 
 @contextlib.asynccontextmanager
@@ -166,22 +166,22 @@ async def replica(directory: Path, store: RedisServer) -> AsyncIterator[Engine]:
 async def test_pins_and_switched_servers_of_one_replica_apply_at_the_others(tmp_path: Path) -> None:
     async with (
         redis_server() as store,
-        replica(tmp_path / "one", store) as one,
-        replica(tmp_path / "other", store) as other,
+        replica(tmp_path / "one", store) as first,
+        replica(tmp_path / "other", store) as second,
     ):
-        for hub in (one, other):
+        for hub in (first, second):
             await hub.upstreams["up"].connected()
-        assert "up__echo" not in (await other.settled_catalog()).names(TOOLS)
-        record = listed_record(one.upstreams["up"])
-        await one.sharing.tell("pins", EVERYBODY, pins_text({"up": record}))
-        await one.sharing.tell("switch", EVERYBODY, ["up", "disable"])
+        assert "up__echo" not in (await second.settled_catalog()).names(TOOLS)
+        record = listed_record(first.upstreams["up"])
+        await first.sharing.tell("pins", EVERYBODY, pins_text({"up": record}))
+        await first.sharing.tell("switch", EVERYBODY, ["up", "disable"])
         async with asyncio.timeout(PATIENCE):
-            while other.upstreams["up"].server.enabled:
+            while second.upstreams["up"].server.enabled:
                 await asyncio.sleep(0.01)
         assert read_pins(tmp_path / "other" / "servers.pins.json") == {"up": record}
-        await one.sharing.tell("switch", EVERYBODY, ["up", "enable"])
+        await first.sharing.tell("switch", EVERYBODY, ["up", "enable"])
         async with asyncio.timeout(PATIENCE):
-            while "up__echo" not in (await other.settled_catalog()).names(TOOLS):
+            while "up__echo" not in (await second.settled_catalog()).names(TOOLS):
                 await asyncio.sleep(0.01)
 
 

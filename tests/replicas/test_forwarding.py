@@ -20,8 +20,8 @@ from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 pytestmark = pytest.mark.anyio
 
 
-async def written(record: Path, words: str) -> None:
-    while not record.exists() or words not in record.read_text():
+async def written(record: Path, text: str) -> None:
+    while not record.exists() or text not in record.read_text():
         await asyncio.sleep(0.01)
 
 

@@ -18,7 +18,7 @@ OF_THEIR_OWN = 12
 """Sessions that also call a server with a process for each of them."""
 BETWEEN = 400
 """Answered calls between two faults."""
-AWAY = 500
+CALLS_PER_FAULT = 500
 """Answered calls while something is away: for longer than a lease."""
 
 
@@ -36,15 +36,15 @@ async def failing(served: Cluster, account: Account) -> None:
         await answered(account, BETWEEN)
         await kill(served, account, number)
     await answered(account, BETWEEN)
-    await kill_store(served, account, answered(account, AWAY))
+    await kill_store(served, account, answered(account, CALLS_PER_FAULT))
     await answered(account, BETWEEN)
-    await pause(served, account, 0, answered(account, AWAY))
+    await pause(served, account, 0, answered(account, CALLS_PER_FAULT))
     await answered(account, 2 * BETWEEN)
 
 
-async def answered(account: Account, more: int) -> None:
+async def answered(account: Account, count: int) -> None:
     """Waits until so many more calls are answered."""
-    wanted = account.counts().get(ANSWERED, 0) + more
+    target = account.counts().get(ANSWERED, 0) + count
     async with asyncio.timeout(PATIENCE):
-        while account.counts().get(ANSWERED, 0) < wanted:
+        while account.counts().get(ANSWERED, 0) < target:
             await asyncio.sleep(0.05)

@@ -29,12 +29,16 @@ class Owner:
         self.owners = Owners(self.replica.store, self.member, self._ask_others)
         self.letting_go = self.forgotten = self.failing = 0
         self.loading: asyncio.Event | None = None
-        self.what = Ownership(NAME, "key", began_here=began_here)
-        self.what.let_go, self.what.on_store_loss, self.what.load = self._let_go, self._forget, self._load
+        self.ownership = Ownership(NAME, "key", began_here=began_here)
+        self.ownership.let_go, self.ownership.on_store_loss, self.ownership.load = (
+            self._let_go,
+            self._forget,
+            self._load,
+        )
 
     async def _ask_others(self, name: str) -> None:
-        for other in self.others:
-            await other.owners.check(name)
+        for peer in self.others:
+            await peer.owners.check(name)
 
     def _let_go(self) -> None:
         self.letting_go += 1
@@ -54,7 +58,7 @@ class Owner:
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(NotOwner, StoreUnavailable):
-                    return await self.owners.elsewhere(self.what)
+                    return await self.owners.elsewhere(self.ownership)
                 await asyncio.sleep(0.01)
 
     async def end(self) -> None:
@@ -64,82 +68,82 @@ class Owner:
 
 
 @contextlib.asynccontextmanager
-async def two(server: RedisServer) -> AsyncIterator[tuple[Owner, Owner]]:
+async def owner_pair(server: RedisServer) -> AsyncIterator[tuple[Owner, Owner]]:
     """A replica at which the session has begun, which it owns and has something open for, and another one."""
-    one, other = Owner(server, began_here=True), Owner(server, began_here=False)
-    one.others, other.others = [other], [one]
-    for each in (one, other):
-        await each.member.join()
+    owner, peer = Owner(server, began_here=True), Owner(server, began_here=False)
+    owner.others, peer.others = [peer], [owner]
+    for replica in (owner, peer):
+        await replica.member.join()
     try:
-        assert await one.elsewhere() is None
-        await one.owners.note_own(one.what)
-        await until(lambda: other.member.find(one.member.me.owner) is not None)
-        yield one, other
+        assert await owner.elsewhere() is None
+        await owner.owners.note_own(owner.ownership)
+        await until(lambda: peer.member.find(owner.member.me.owner) is not None)
+        yield owner, peer
     finally:
-        for each in (one, other):
-            await each.end()
+        for replica in (owner, peer):
+            await replica.end()
 
 
 async def test_no_request_is_executed_before_the_loss_of_an_owner_is_known() -> None:
-    async with redis_server() as server, two(server) as (one, other):
-        one.replica.cut_off()
-        await until(lambda: other.member.count == 1)
-        other.loading = asyncio.Event()
-        first = asyncio.ensure_future(other.elsewhere())
-        await until(other.what.claiming.locked)
-        second = asyncio.ensure_future(other.elsewhere())
+    async with redis_server() as server, owner_pair(server) as (owner, peer):
+        owner.replica.cut_off()
+        await until(lambda: peer.member.count == 1)
+        peer.loading = asyncio.Event()
+        first = asyncio.ensure_future(peer.elsewhere())
+        await until(peer.ownership.claiming.locked)
+        second = asyncio.ensure_future(peer.elsewhere())
         assert not (await asyncio.wait([first, second], timeout=0.3))[0]
-        other.loading.set()
+        peer.loading.set()
         assert (await first, await second) == (None, None)
-        assert other.what.restarted
+        assert peer.ownership.restarted
 
 
 async def test_an_owner_whose_key_was_lost_releases_ownership_before_the_next_owner_acts() -> None:
-    async with redis_server() as server, two(server) as (one, other):
-        assert await other.elsewhere() == one.member.me
-        await other.replica.store.execute("DEL", other.replica.store.key(f"owner:{NAME}"))
-        other.what.owner = None
-        assert await other.elsewhere() is None
-        assert other.what.restarted
-        assert one.letting_go == 1
-        assert await one.elsewhere() == other.member.me
+    async with redis_server() as server, owner_pair(server) as (owner, peer):
+        assert await peer.elsewhere() == owner.member.me
+        await peer.replica.store.execute("DEL", peer.replica.store.key(f"owner:{NAME}"))
+        peer.ownership.owner = None
+        assert await peer.elsewhere() is None
+        assert peer.ownership.restarted
+        assert owner.letting_go == 1
+        assert await owner.elsewhere() == peer.member.me
 
 
 async def test_an_unreported_loss_is_reported_by_the_next_owner() -> None:
-    async with redis_server() as server, two(server) as (one, other):
-        one.replica.cut_off()
-        await until(lambda: other.member.count == 1)
-        assert await other.elsewhere() is None
+    async with redis_server() as server, owner_pair(server) as (owner, peer):
+        owner.replica.cut_off()
+        await until(lambda: peer.member.count == 1)
+        assert await peer.elsewhere() is None
         third = Owner(server, began_here=False)
         await third.member.join()
-        other.replica.cut_off()
+        peer.replica.cut_off()
         await until(lambda: third.member.count == 1)
         assert await third.elsewhere() is None
-        assert third.what.restarted
+        assert third.ownership.restarted
         await third.end()
 
 
 async def test_after_a_store_loss_an_owner_keeps_its_state_and_writes_it_again() -> None:
-    async with redis_server() as server, two(server) as (one, other):
-        before, forgotten, one.failing = one.member.me.owner, one.forgotten, 2
+    async with redis_server() as server, owner_pair(server) as (owner, peer):
+        before, forgotten, owner.failing = owner.member.me.owner, owner.forgotten, 2
         await server.kill()
-        await until(lambda: one.replica.store.away and other.replica.store.away and one.member.me.owner != before)
+        await until(lambda: owner.replica.store.away and peer.replica.store.away and owner.member.me.owner != before)
         await server.start()
-        await until(lambda: one.member.holds and other.member.holds)
-        assert await one.elsewhere() is None
-        await until(lambda: one.forgotten == forgotten + 1)
-        assert (one.letting_go, one.what.restarted, one.failing) == (0, False, 0)
-        await until(lambda: other.member.find(one.member.me.owner) is not None)
-        one.replica.cut_off()
-        await until(lambda: other.member.count == 1)
-        assert await other.elsewhere() is None
-        assert other.what.restarted  # the owner has noted again that something was open
+        await until(lambda: owner.member.holds and peer.member.holds)
+        assert await owner.elsewhere() is None
+        await until(lambda: owner.forgotten == forgotten + 1)
+        assert (owner.letting_go, owner.ownership.restarted, owner.failing) == (0, False, 0)
+        await until(lambda: peer.member.find(owner.member.me.owner) is not None)
+        owner.replica.cut_off()
+        await until(lambda: peer.member.count == 1)
+        assert await peer.elsewhere() is None
+        assert peer.ownership.restarted  # the owner has noted again that something was open
 
 
 async def test_an_owner_that_lost_ownership_drops_open_state_and_reports_it() -> None:
-    async with redis_server() as server, two(server) as (one, _):
-        store = one.replica.store
+    async with redis_server() as server, owner_pair(server) as (owner, _):
+        store = owner.replica.store
         await store.execute("SET", store.key(f"owner:{NAME}"), "gone:1")
         await store.execute("DEL", store.key(f"state:{NAME}"))
-        await one.owners.check(NAME)
-        assert (one.letting_go, one.what.restarted) == (1, True)
+        await owner.owners.check(NAME)
+        assert (owner.letting_go, owner.ownership.restarted) == (1, True)

@@ -22,17 +22,17 @@ ADDRESS = "10.1.2.3"
 Json = dict[str, Any]
 
 
-def pod_of(capsys: pytest.CaptureFixture[str], directory: Path, port: int, *words: str) -> tuple[Json, list[str]]:
+def pod_of(capsys: pytest.CaptureFixture[str], directory: Path, port: int, *options: str) -> tuple[Json, list[str]]:
     """The container of the printed pod, and its command line with its files in a directory and a port of its own."""
     config = write_config(directory, {"up": fake()})
-    assert main(["manifests", "--json", "--config", str(config), *words]) == 0
-    found = {one["kind"]: one for one in json.loads(capsys.readouterr().out)}
-    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert main(["manifests", "--json", "--config", str(config), *options]) == 0
+    manifests = {manifest["kind"]: manifest for manifest in json.loads(capsys.readouterr().out)}
+    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
     mounted = directory / "mounted"
     mounted.mkdir()
-    for name, text in found["ConfigMap"]["data"].items():
+    for name, text in manifests["ConfigMap"]["data"].items():
         (mounted / name).write_text(text)
-    line = [word.replace("/etc/mcp-hub", str(mounted)).replace("8808", str(port)) for word in container["args"]]
+    line = [argument.replace("/etc/mcp-hub", str(mounted)).replace("8808", str(port)) for argument in container["args"]]
     return container, line
 
 
@@ -46,9 +46,9 @@ async def test_a_pod_answers_the_probes_of_kubernetes_until_it_stops(
     async def probe(http: aiohttp.ClientSession, name: str) -> int:
         """The status that the kubelet sees, which names the address of the pod unless it is told another host."""
         get = container[name]["httpGet"]
-        given = {one["name"]: one["value"] for one in get.get("httpHeaders", ())}
+        headers = {header["name"]: header["value"] for header in get.get("httpHeaders", ())}
         url = f"http://127.0.0.1:{port}{get['path']}"
-        async with http.get(url, headers={"Host": f"{ADDRESS}:{port}", **given}) as response:
+        async with http.get(url, headers={"Host": f"{ADDRESS}:{port}", **headers}) as response:
             return response.status
 
     async with (
@@ -57,7 +57,7 @@ async def test_a_pod_answers_the_probes_of_kubernetes_until_it_stops(
         raw(f"http://127.0.0.1:{port}", TOKEN) as client,
     ):
         environ = {"POD_IP": ADDRESS, "MCP_HUB_TOKEN": TOKEN, "STORE_URL": store.url}
-        assert {one["name"] for one in container["env"]} == set(environ)
+        assert {variable["name"] for variable in container["env"]} == set(environ)
         async with spawned([*HUB, *line], env={**os.environ, **environ}) as process:
             await process.until(lambda: b"Serving" in process.stderr)
             for name in ("startupProbe", "livenessProbe", "readinessProbe"):

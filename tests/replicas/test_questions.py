@@ -47,12 +47,12 @@ async def test_a_server_request_can_be_answered_at_another_replica(tmp_path: Pat
 async def test_a_parked_call_resumes_at_any_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
-        asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
-        assert asked["resultType"] == "input_required"
+        result = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
+        assert result["resultType"] == "input_required"
         back = {
             **call,
-            "requestState": asked["requestState"],
-            "inputResponses": {key: ANSWER for key in asked["inputRequests"]},
+            "requestState": result["requestState"],
+            "inputResponses": {key: ANSWER for key in result["inputRequests"]},
         }
         answer = await client.modern("tools/call", back, served.urls[1], elicitation={})
         assert json.loads(text_of(answer))["result"] == ANSWER
@@ -64,12 +64,12 @@ async def test_an_answer_to_a_modern_stdio_server_reaches_the_process_that_asked
     async with cluster(tmp_path, servers, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__process", "arguments": {}}
         for url in served.urls:
-            asked = (await client.modern("tools/call", call, served.urls[0], roots={}))["result"]
-            responses: dict[str, Any] = {key: {"roots": []} for key in asked["inputRequests"]}
-            back = {**call, "requestState": asked["requestState"], "inputResponses": responses}
+            result = (await client.modern("tools/call", call, served.urls[0], roots={}))["result"]
+            responses: dict[str, Any] = {key: {"roots": []} for key in result["inputRequests"]}
+            back = {**call, "requestState": result["requestState"], "inputResponses": responses}
             assert text_of(await client.modern("tools/call", back, url, roots={})) == "the same"
         await served.end(0)
-        back["requestState"] = asked["requestState"]
+        back["requestState"] = result["requestState"]
         assert text_of(await client.modern("tools/call", back, served.urls[1], roots={})) == "another"
 
 
@@ -79,8 +79,8 @@ async def test_a_parked_call_of_a_dead_replica_is_cancelled_and_not_sent_again(t
     servers = {"ask": {"command": "sh", "args": ["-c", line]}}
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
-        asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
-        back = {**call, "requestState": asked["requestState"], "inputResponses": {}}
+        result = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
+        back = {**call, "requestState": result["requestState"], "inputResponses": {}}
         await served.end(0)
         assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
         another = {"name": "ask__echo", "arguments": {"text": "behind it"}}
@@ -93,13 +93,15 @@ async def test_a_task_can_be_read_at_every_replica(tmp_path: Path) -> None:
     servers = {"a": server("a")}
     async with cluster(tmp_path, servers, 2, balanced=False, list_wait=20) as served, raw(served.url) as client:
         call = {"name": "a__slow_compute", "arguments": {"seconds": 60}}
-        made = (await client.modern("tools/call", call, served.urls[0], extensions=extension))["result"]["taskId"]
+        task_id = (await client.modern("tools/call", call, served.urls[0], extensions=extension))["result"]["taskId"]
         for url in served.urls:
-            found = await client.modern("tasks/get", {"taskId": made}, url, extensions=extension)
-            assert found["result"]["status"] == "working"
-        assert "result" in await client.modern("tasks/cancel", {"taskId": made}, served.urls[1], extensions=extension)
-        found = await client.modern("tasks/get", {"taskId": made}, served.urls[0], extensions=extension)
-        assert found["result"]["status"] == "cancelled"
+            answer = await client.modern("tasks/get", {"taskId": task_id}, url, extensions=extension)
+            assert answer["result"]["status"] == "working"
+        assert "result" in await client.modern(
+            "tasks/cancel", {"taskId": task_id}, served.urls[1], extensions=extension
+        )
+        answer = await client.modern("tasks/get", {"taskId": task_id}, served.urls[0], extensions=extension)
+        assert answer["result"]["status"] == "cancelled"
 
 
 async def test_a_call_is_cancelled_from_another_replica(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ async def test_a_log_level_applies_at_every_replica(tmp_path: Path) -> None:
         for url in served.urls:
             for level in ("warning", "error"):
                 assert text_of(await client.call("ask__log", {"level": level}, url)) == "logged"
-    assert [one["params"]["level"] for one in client.asked] == ["error", "error"]
+    assert [message["params"]["level"] for message in client.asked] == ["error", "error"]
 
 
 async def test_the_pages_of_a_long_result_are_read_at_every_replica(tmp_path: Path) -> None:
@@ -131,15 +133,15 @@ async def test_the_pages_of_a_long_result_are_read_at_every_replica(tmp_path: Pa
     async with cluster(tmp_path, {"up": fake(**rules)}, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
         answer = await client.call("up__big", {"bytes": 10_000}, served.urls[0])
-        uri = next(word for word in json.dumps(answer).replace('"', " ").split() if word.startswith("mcp-hub://"))
-        found = [await client.request("resources/read", {"uri": uri.rstrip(".,")}, url) for url in served.urls]
-        assert [one.get("error") for one in found] == [None, None]
-        assert found[0]["result"] == found[1]["result"]
+        uri = next(token for token in json.dumps(answer).replace('"', " ").split() if token.startswith("mcp-hub://"))
+        pages = [await client.request("resources/read", {"uri": uri.rstrip(".,")}, url) for url in served.urls]
+        assert [page.get("error") for page in pages] == [None, None]
+        assert pages[0]["result"] == pages[1]["result"]
         assert (await client.request("resources/read", {"uri": "mcp-hub://result/unknown"}, served.urls[1]))["error"]
 
 
-async def written(file: Path, what: str) -> None:
+async def written(file: Path, text: str) -> None:
     """Waits until something is in a file."""
     async with asyncio.timeout(PATIENCE):
-        while not (file.exists() and what in file.read_text()):
+        while not (file.exists() and text in file.read_text()):
             await asyncio.sleep(0.01)

@@ -39,11 +39,11 @@ async def test_a_session_is_served_by_every_replica(tmp_path: Path) -> None:
 async def test_per_client_server_state_is_kept_at_one_replica(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served,
-        sdk(f"{served.url}/mcp", "handshake") as one,
-        sdk(f"{served.url}/mcp", "handshake") as other,
+        sdk(f"{served.url}/mcp", "handshake") as first,
+        sdk(f"{served.url}/mcp", "handshake") as second,
     ):
-        pids = [{await text(client, "own__pid") for _ in range(9)} for client in (one, other)]
-    assert [len(found) for found in pids] == [1, 1]
+        pids = [{await text(client, "own__pid") for _ in range(9)} for client in (first, second)]
+    assert [len(pids_of_client) for pids_of_client in pids] == [1, 1]
     assert pids[0] != pids[1]
 
 
@@ -55,12 +55,12 @@ async def test_per_principal_server_state_of_modern_clients_is_kept_at_one_repli
 
 
 async def test_sessions_survive_the_death_of_the_replica_that_opened_them(tmp_path: Path) -> None:
-    async with cluster(tmp_path, {"up": fake()}) as served, raw(served.url) as one, raw(served.url) as other:
-        for client in (one, other):
+    async with cluster(tmp_path, {"up": fake()}) as served, raw(served.url) as first, raw(served.url) as second:
+        for client in (first, second):
             await client.begin()
         for number in (0, 1):  # one replica is left
             served.kill(number)
-            for client in (one, other):
+            for client in (first, second):
                 for _ in range(3):
                     assert text_of(await again(client, "up__echo", {"text": "a"})) == "a"
 
@@ -94,13 +94,13 @@ async def test_a_session_ended_on_the_page_is_unknown_at_every_replica(tmp_path:
         raw(served.url, OTHER) as remains,
         httpx2.AsyncClient(base_url=served.urls[1], timeout=PATIENCE) as http,
     ):
-        for one in (client, remains):
-            await one.begin()
+        for visitor in (client, remains):
+            await visitor.begin()
         assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
         page = OpenPage(http, served.urls[1])
         await page.begin(token=ADMIN)
-        (shown,) = (await page.found("state"))["clients"]
-        await act(page, "end_session", client=shown["id"])
+        (listed,) = (await page.found("state"))["clients"]
+        await act(page, "end_session", client=listed["id"])
         for url in served.urls:
             assert (await client.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"
             assert text_of(await remains.call("up__echo", {"text": "a"}, url)) == "a"
@@ -124,18 +124,18 @@ async def test_a_paused_replica_drops_what_another_replica_took_over(tmp_path: P
     async with (
         cluster(tmp_path, {"own": of_one_client(tmp_path)}, 2, balanced=False) as served,
         raw(served.urls[0]) as client,
-        raw(served.urls[1]) as other,
+        raw(served.urls[1]) as second_client,
     ):
         await client.begin()
         pid = text_of(await client.call("own__pid"))
         served.signal(0, signal.SIGSTOP)
-        other.session = client.session
-        assert code_of(await again(other, "own__pid")) == "session_restarted"
-        second = text_of(await again(other, "own__pid"))
+        second_client.session = client.session
+        assert code_of(await again(second_client, "own__pid")) == "session_restarted"
+        second_pid = text_of(await again(second_client, "own__pid"))
         served.signal(0, signal.SIGCONT)
-        assert text_of(await again(client, "own__pid")) == second
-        await ended(pid)
-    assert second != pid
+        assert text_of(await again(client, "own__pid")) == second_pid
+        await exit_of(pid)
+    assert second_pid != pid
 
 
 async def test_a_store_outage_longer_than_a_lease_loses_no_open_session(tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ async def again(client: RawClient, name: str, arguments: Json | None = None, url
 
 def owner_of(served: Cluster, pid: str) -> int:
     """The replica that has started a process."""
-    known, asked = [process.process.pid for process, _ in served.replicas], int(pid)
-    while asked not in known:
-        asked = int(Path(f"/proc/{asked}/stat").read_text().rpartition(")")[2].split()[1])
-    return known.index(asked)
+    replica_pids, ancestor = [process.process.pid for process, _ in served.replicas], int(pid)
+    while ancestor not in replica_pids:
+        ancestor = int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])
+    return replica_pids.index(ancestor)
 
 
-async def ended(pid: str) -> None:
+async def exit_of(pid: str) -> None:
     """Waits until a process is gone."""
     async with asyncio.timeout(PATIENCE):
         while Path(f"/proc/{pid}").exists():

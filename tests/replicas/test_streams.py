@@ -25,47 +25,47 @@ def counting(steps: int, pause: float) -> Json:
     return {"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params}
 
 
-async def begun(client: RawClient, message: Json, url: str, events: int) -> tuple[str, list[Json]]:
+async def first_events(client: RawClient, message: Json, url: str, events: int) -> tuple[str, list[Json]]:
     """Reads so many events of an answer, and loses the connection; returns the last event's id, and what was read."""
-    seen: list[Json] = []
+    messages: list[Json] = []
     async with contextlib.aclosing(client.events(message, url)) as answers:
         async for id, got in answers:
-            seen.append(got)
-            if len(seen) == events:
+            messages.append(got)
+            if len(messages) == events:
                 assert id is not None
-                return id, seen
-    raise AssertionError(seen)
+                return id, messages
+    raise AssertionError(messages)
 
 
-async def rest(client: RawClient, last: str, url: str) -> list[Json]:
+async def remaining_events(client: RawClient, last_event_id: str, url: str) -> list[Json]:
     """What comes after an event, to the end of its stream."""
     async with asyncio.timeout(PATIENCE):
-        return [got async for _, got in client.stream(last, url) if got is not None]
+        return [got async for _, got in client.stream(last_event_id, url) if got is not None]
 
 
 async def test_a_stream_is_resumed_at_another_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
-        last, seen = await begun(client, counting(20, 0.02), served.urls[0], 3)
-        seen += await rest(client, last, served.urls[1])
-    assert [one["params"]["progress"] for one in seen[:-1]] == list(range(1, 21))
-    assert text_of(seen[-1]) == "counted"
+        last_event_id, messages = await first_events(client, counting(20, 0.02), served.urls[0], 3)
+        messages += await remaining_events(client, last_event_id, served.urls[1])
+    assert [message["params"]["progress"] for message in messages[:-1]] == list(range(1, 21))
+    assert text_of(messages[-1]) == "counted"
 
 
 async def test_the_response_of_a_dead_replica_is_read_from_the_store(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
-        last, seen = await begun(client, counting(5, 0.01), served.urls[0], 2)
-        whole = await rest(client, last, served.urls[1])  # the call has ended
+        last_event_id, first_messages = await first_events(client, counting(5, 0.01), served.urls[0], 2)
+        remainder = await remaining_events(client, last_event_id, served.urls[1])  # the call has ended
         served.kill(0)
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(Unanswered):
-                    found = await rest(client, last, served.urls[1])
+                    read_again = await remaining_events(client, last_event_id, served.urls[1])
                     break
-    assert found == whole
-    assert [one["params"]["progress"] for one in (*seen, *found[:-1])] == [1, 2, 3, 4, 5]
-    assert text_of(found[-1]) == "counted"
+    assert read_again == remainder
+    assert [message["params"]["progress"] for message in (*first_messages, *read_again[:-1])] == [1, 2, 3, 4, 5]
+    assert text_of(read_again[-1]) == "counted"
 
 
 async def test_a_call_of_a_dead_replica_fails_with_an_error_and_is_never_retried(tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ async def test_a_call_of_a_dead_replica_fails_with_an_error_and_is_never_retried
     servers = {"up": fake("--record", str(record))}
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
-        last, _ = await begun(client, counting(1000, 0.05), served.urls[0], 2)
+        last_event_id, _ = await first_events(client, counting(1000, 0.05), served.urls[0], 2)
         served.kill(0)
-        found = await rest(client, last, served.urls[1])
-        again = await rest(client, last, served.urls[1])
-    assert found[-1]["id"] == 77
-    assert code_of(found[-1]) == "session_restarted"
-    assert "may have been carried out" in str(found[-1])
-    assert again == found
+        messages = await remaining_events(client, last_event_id, served.urls[1])
+        read_again = await remaining_events(client, last_event_id, served.urls[1])
+    assert messages[-1]["id"] == 77
+    assert code_of(messages[-1]) == "session_restarted"
+    assert "may have been carried out" in str(messages[-1])
+    assert read_again == messages
     assert record.read_text().count('"count"') == 1
 
 
@@ -89,12 +89,12 @@ async def test_a_standing_stream_and_its_subscriptions_survive_their_replica(tmp
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.urls[1]) as client:
         await client.begin(served.urls[0])
         assert "result" in await client.request("resources/subscribe", {"uri": "x:one"})
-        last = await touched(client, None, served.urls[0])
+        last_event_id = await touched(client, None, served.urls[0])
         served.kill(0)
-        assert await touched(client, last, served.urls[1])
+        assert await touched(client, last_event_id, served.urls[1])
 
 
-async def touched(client: RawClient, last: str | None, owner: str) -> str | None:
+async def touched(client: RawClient, last_event_id: str | None, owner: str) -> str | None:
     """Opens the standing stream, and has a resource touched until it says so; returns that event's id."""
 
     async def touch() -> None:
@@ -108,7 +108,7 @@ async def touched(client: RawClient, last: str | None, owner: str) -> str | None
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(Unanswered):
-                    async for id, got in client.stream(last):
+                    async for id, got in client.stream(last_event_id):
                         if got is not None and got["method"] == "notifications/resources/updated":
                             assert got["params"]["uri"] == "x:one"
                             if "future" in got["params"]:  # the server has said so, not the hub

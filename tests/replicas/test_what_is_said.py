@@ -29,7 +29,7 @@ async def test_status_metrics_and_health_report_the_state_of_replicas_and_store(
         async with asyncio.timeout(PATIENCE):
             while (facts := await facts_of(served.replicas[0][0].process.pid))["others"][0]["address"] == "":
                 pass  # it has told where it is reached, and is heard within half a second
-        assert [one["address"] for one in facts["others"]] == [served.urls[1]]
+        assert [replica["address"] for replica in facts["others"]] == [served.urls[1]]
         assert facts["replicas"] == 2
         assert facts["store"] == "ok"
         assert facts["owned"] == 1
@@ -83,9 +83,9 @@ async def test_a_replica_with_an_unreachable_address_is_refused_at_startup(tmp_p
     config = write_config(tmp_path, {}, store="redis://store.invalid:6379", listen=listen)
     async with spawned([*HUB, "serve", "--http", "--port", "0", "--config", str(config)]) as process:
         assert await process.exited() == 2
-        said = process.stderr.decode()
-    assert f"store.address: the other replicas cannot tell how to reach this one, as listen.host is {why}" in said
-    assert "give its URL, such as http://10.0.0.7:8808" in said
+        stderr = process.stderr.decode()
+    assert f"store.address: the other replicas cannot tell how to reach this one, as listen.host is {why}" in stderr
+    assert "give its URL, such as http://10.0.0.7:8808" in stderr
 
 
 async def page(http: aiohttp.ClientSession, url: str) -> str:
@@ -98,6 +98,6 @@ async def facts_of(pid: int) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(*HUB, "status", "--json", stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     hubs = json.loads(out)
-    one = next(hub for hub in (hubs if isinstance(hubs, list) else hubs["hubs"]) if hub["pid"] == pid)
-    facts: dict[str, Any] = one["replicas"]
+    own_hub = next(hub for hub in (hubs if isinstance(hubs, list) else hubs["hubs"]) if hub["pid"] == pid)
+    facts: dict[str, Any] = own_hub["replicas"]
     return facts

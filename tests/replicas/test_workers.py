@@ -33,11 +33,11 @@ async def workers(
     line = [*HUB, "serve", "--http", "--port", "0", "--workers", str(count), "--config", str(config)]
     async with spawned(line) as process:
         await process.until(lambda: b"Serving" in process.stderr)
-        found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
-        assert found is not None
+        match = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
+        assert match is not None
         try:
             await all_there(process, count)
-            yield process, found[1].decode()
+            yield process, match[1].decode()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.process.terminate()
@@ -50,32 +50,32 @@ async def all_there(process: StdioClient, count: int) -> None:
 
 
 def children(process: StdioClient) -> list[psutil.Process]:
-    found = []
+    processes = []
     for child in psutil.Process(process.process.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):
             if child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
-    return found
+                processes.append(child)
+    return processes
 
 
 def hubs(process: StdioClient) -> list[psutil.Process]:
     """The workers, each with a server of its own."""
-    found = []
+    processes = []
     for child in children(process):
         with contextlib.suppress(psutil.NoSuchProcess):  # just gone
             if "serve" in child.cmdline() and child.children():
-                found.append(child)
-    return found
+                processes.append(child)
+    return processes
 
 
 async def pids(url: str, count: int) -> set[str]:
     """What the server's process is, asked on so many connections at once."""
 
-    async def one() -> str:
+    async def answering_pid() -> str:
         async with raw(url) as client:
             return text_of(await client.modern("tools/call", {"name": "up__pid", "arguments": {}}))
 
-    return set(await asyncio.gather(*(one() for _ in range(count))))
+    return set(await asyncio.gather(*(answering_pid() for _ in range(count))))
 
 
 async def test_workers_serve_one_port_as_one_hub_and_are_restarted(tmp_path: Path) -> None:
@@ -96,22 +96,22 @@ async def test_workers_serve_one_port_as_one_hub_and_are_restarted(tmp_path: Pat
 async def test_state_of_one_worker_is_reachable_through_the_others(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"own": {**fake(), "session": "client"}}) as (_, url), raw(url) as client:
         await client.begin()
-        found = set()
+        own_pids = set()
         for _ in range(12):
-            async with raw(url) as again_on_a_new_connection:
-                again_on_a_new_connection.session = client.session
-                found.add(text_of(await again_on_a_new_connection.call("own__pid")))
-    assert len(found) == 1
+            async with raw(url) as reconnected:
+                reconnected.session = client.session
+                own_pids.add(text_of(await reconnected.call("own__pid")))
+    assert len(own_pids) == 1
 
 
 async def test_workers_stop_with_their_parent_and_leave_no_process(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
-        left = below(process.process.pid)
-        directory = next(Path(word).parent for one in left for word in one.cmdline() if word.endswith("/store"))
+        descendants = below(process.process.pid)
+        directory = next(Path(arg).parent for child in descendants for arg in child.cmdline() if arg.endswith("/store"))
         process.process.terminate()
         assert await process.exited() == 0
-        gone, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
-        assert (len(gone) > 4, alive) == (True, [])
+        exited, alive = await asyncio.to_thread(psutil.wait_procs, descendants, PATIENCE)
+        assert (len(exited) > 4, alive) == (True, [])
         assert not directory.exists()
 
 

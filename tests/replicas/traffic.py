@@ -34,7 +34,7 @@ class SessionTraffic:
         self._name = name
         self._kinds = kinds
         self._principal = principal
-        self._other = other
+        self._foreign_client = other
         self._numbers = itertools.count(1)
         self._own: str | None = None
         """The process of this session's own that has answered last."""
@@ -50,35 +50,35 @@ class SessionTraffic:
                     await stop.wait()
             if stop.is_set():
                 return
-            await self._one(self._random.choice(self._kinds))
+            await self._run_operation(self._random.choice(self._kinds))
 
-    async def _one(self, kind: str) -> None:
-        one = Operation(f"{self._name}-{next(self._numbers)}", kind, time.monotonic(), self._principal)
-        self._account.operations.append(one)
+    async def _run_operation(self, kind: str) -> None:
+        operation = Operation(f"{self._name}-{next(self._numbers)}", kind, time.monotonic(), self._principal)
+        self._account.operations.append(operation)
         try:
             async with asyncio.timeout(WITHIN):
-                self._take(one, await self._answer(kind, one.id))
+                self._take(operation, await self._answer(kind, operation.id))
         except (Unanswered, TimeoutError):
-            one.outcome = BROKEN
-        one.ended = time.monotonic()
+            operation.outcome = BROKEN
+        operation.ended = time.monotonic()
         if kind == OWN:
-            self._follow(one)
-        if self.subscriber is not None and one.outcome == "session_restarted":
-            self.subscriber.told_of_a_loss(one.ended)
+            self._follow(operation)
+        if self.subscriber is not None and operation.outcome == "session_restarted":
+            self.subscriber.told_of_a_loss(operation.ended)
 
     async def _answer(self, kind: str, id: str) -> Json:
         tool, arguments = SERVERS.get(kind, "up__do"), {"id": id}
         if kind == WATCH and self.subscriber is not None:
             return await self.subscriber.switch()
         if kind == "ask":
-            return await self._asked(id)
+            return await self._elicited_answer(id)
         if kind in (MINE, "modern"):
             return await self._client.modern("tools/call", {"name": tool, "arguments": arguments})
         if kind == INTRUDE:
-            return await self._client.of(self._other.session).call(tool, arguments)
+            return await self._client.of(self._foreign_client.session).call(tool, arguments)
         return await self._client.call(tool, arguments)
 
-    async def _asked(self, id: str) -> Json:
+    async def _elicited_answer(self, id: str) -> Json:
         params = {"name": "up__ask", "arguments": {"id": id}}
         message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
         async with contextlib.aclosing(self._client.events(message)) as events:
@@ -91,38 +91,38 @@ class SessionTraffic:
                     return got
         raise Unanswered
 
-    def _take(self, one: Operation, answer: Json) -> None:
+    def _take(self, operation: Operation, answer: Json) -> None:
         unknown = answer.get("error", {}).get("message") == "Session not found"
-        if one.kind == INTRUDE:
-            one.outcome = ANSWERED
+        if operation.kind == INTRUDE:
+            operation.outcome = ANSWERED
             if not unknown:
-                self._account.wrong.append(f"{one.id} got {answer} in the session of another principal")
+                self._account.wrong.append(f"{operation.id} got {answer} in the session of another principal")
             return
         if unknown:
             self._account.wrong.append(f"the session {self._name} was lost")
         code = code_of(answer)
         if code is not None:
-            one.outcome = code
-            one.executed = None if "may have been" in str(answer) else False
+            operation.outcome = code
+            operation.executed = None if "may have been" in str(answer) else False
             return
-        one.outcome = ANSWERED
-        if one.kind == WATCH:
+        operation.outcome = ANSWERED
+        if operation.kind == WATCH:
             return
         id, pid, number = text_of(answer).split()
-        if id != one.id:
-            self._account.wrong.append(f"{one.id} got the answer to {id}")
-        one.by = (pid, number)
+        if id != operation.id:
+            self._account.wrong.append(f"{operation.id} got the answer to {id}")
+        operation.by = (pid, number)
 
-    def _follow(self, one: Operation) -> None:
+    def _follow(self, operation: Operation) -> None:
         """Checks that the process of this session's own is that of before, unless its loss was said."""
-        self._since.append(one)
-        if one.by is None:
+        self._since.append(operation)
+        if operation.by is None:
             return
-        pid, before = one.by[0], self._own
-        said = [each.outcome for each in self._since]
-        if before is not None and pid != before and not {"session_restarted", BROKEN} & {*said}:
+        pid, before = operation.by[0], self._own
+        outcomes = [earlier.outcome for earlier in self._since]
+        if before is not None and pid != before and not {"session_restarted", BROKEN} & {*outcomes}:
             self._account.wrong.append(f"{before} was lost and {pid} began, and nothing was said: {self._since}")
-        if before == pid and "session_restarted" in said:
+        if before == pid and "session_restarted" in outcomes:
             self._account.wrong.append(f"the loss of {pid} was said, and it was not lost: {self._since}")
         self._own, self._since = pid, []
 
@@ -136,12 +136,12 @@ async def open_sessions(
     async def opened(number: int, principal: str, client: RawClient) -> SessionTraffic:
         async with gate:
             await client.begin(elicitation={})
-            others = next(them for name, them in clients.items() if name != principal)
-            made = SessionTraffic(account, client, f"s{number}", kinds_of(number), principal, others[0])
-            if made.subscriber is not None:
-                await made.subscriber.begin()
-            return made
+            others = next(principal_clients for name, principal_clients in clients.items() if name != principal)
+            session = SessionTraffic(account, client, f"s{number}", kinds_of(number), principal, others[0])
+            if session.subscriber is not None:
+                await session.subscriber.begin()
+            return session
 
-    whose = [(principal, client) for principal, them in clients.items() for client in them]
-    random.Random(len(whose)).shuffle(whose)
-    return list(await asyncio.gather(*(opened(number, *who) for number, who in enumerate(whose))))
+    owners = [(principal, client) for principal, principal_clients in clients.items() for client in principal_clients]
+    random.Random(len(owners)).shuffle(owners)
+    return list(await asyncio.gather(*(opened(number, *owner) for number, owner in enumerate(owners))))

@@ -25,7 +25,7 @@ class Replica:
         self.owns = False
         self.paused = False
         self.next_renewal = 0.0
-        self.asked = False
+        self.is_queried = False
         """Whether it was asked to see if it owns the thing still, and has not done so."""
 
     @property
@@ -75,29 +75,29 @@ class Leases(RuleBasedStateMachine):
         self.slow = 0.0
         self.disturbed = float("-inf")
         """When the store last dropped a record that was not over: its clock was set, or the key was evicted."""
-        for one in self.replicas:
-            self.renew(one)
+        for replica in self.replicas:
+            self.renew(replica)
 
-    def renew(self, one: Replica) -> None:
+    def renew(self, replica: Replica) -> None:
         """As `Membership` does it: the lease counts from when it was asked, however long the answer takes."""
-        one.next_renewal = self.now + RENEW_EVERY
-        if self.store.renew(one.name, fresh=False):
-            one.lease.renewed(self.now - self.slow)
+        replica.next_renewal = self.now + RENEW_EVERY
+        if self.store.renew(replica.name, fresh=False):
+            replica.lease.renewed(self.now - self.slow)
         else:
-            one.lease.ended()
-        if not one.lease.holds(self.now):
-            one.give_up()
-            if self.store.renew(one.name, fresh=True):
-                one.lease.renewed(self.now - self.slow)
+            replica.lease.ended()
+        if not replica.lease.holds(self.now):
+            replica.give_up()
+            if self.store.renew(replica.name, fresh=True):
+                replica.lease.renewed(self.now - self.slow)
 
     def pass_time(self, seconds: float) -> None:
         while seconds > 0:
             self.now += STEP
             self.store.clock += STEP
             seconds -= STEP
-            for one in self.replicas:
-                if not one.paused and self.now >= one.next_renewal:
-                    self.renew(one)
+            for replica in self.replicas:
+                if not replica.paused and self.now >= replica.next_renewal:
+                    self.renew(replica)
             self.check()
 
     @rule(seconds=st.floats(STEP, 5.0))
@@ -107,30 +107,31 @@ class Leases(RuleBasedStateMachine):
     @rule(number=st.integers(0, REPLICAS - 1))
     def claim(self, number: int) -> None:
         """As `Owners` does it: where the store knows no owner, the others see first if they are."""
-        one = self.replicas[number]
-        if one.paused:
+        replica = self.replicas[number]
+        if replica.paused:
             return
         unknown = not self.store.owner
-        self.look(one)
-        if unknown and one.owns:
-            one.owns = False
-            for other in self.replicas:
-                other.asked = other is not one
+        self.look(replica)
+        if unknown and replica.owns:
+            replica.owns = False
+            for peer in self.replicas:
+                peer.is_queried = peer is not replica
             self.check_those_asked()
-            if any(other.asked for other in self.replicas):
+            if any(peer.is_queried for peer in self.replicas):
                 self.pass_time(LEASE)  # it waits for those that do not answer
-            self.look(one)
+            self.look(replica)
 
-    def look(self, one: Replica) -> None:
-        owner = self.store.claim(one.name)
-        one.owns = owner == one.name and one.lease.holds(self.now)  # a claim counts only if the lease holds after it
+    def look(self, replica: Replica) -> None:
+        owner = self.store.claim(replica.name)
+        # A claim counts only if the lease holds after it.
+        replica.owns = owner == replica.name and replica.lease.holds(self.now)
 
     def check_those_asked(self) -> None:
-        for one in self.replicas:
-            if one.asked and not one.paused:
-                one.asked = False
-                if one.owns:
-                    self.look(one)
+        for replica in self.replicas:
+            if replica.is_queried and not replica.paused:
+                replica.is_queried = False
+                if replica.owns:
+                    self.look(replica)
 
     @rule(number=st.integers(0, REPLICAS - 1))
     def pause(self, number: int) -> None:
@@ -166,7 +167,7 @@ class Leases(RuleBasedStateMachine):
         if self.store.records.pop(self.replicas[number].name, None) is not None:
             self.disturbed = self.now
 
-    @precondition(lambda self: not any(one.paused or one.asked for one in self.replicas))
+    @precondition(lambda self: not any(replica.paused or replica.is_queried for replica in self.replicas))
     @rule()
     def evict_the_owner(self) -> None:
         self.store.owner = ""
@@ -180,21 +181,21 @@ class Leases(RuleBasedStateMachine):
     @invariant()
     def check(self) -> None:
         """Two replicas never act for one thing, but for a moment after the store has dropped what was not over."""
-        acting = [one.name for one in self.replicas if one.owns and one.lease.holds(self.now)]
+        acting = [replica.name for replica in self.replicas if replica.owns and replica.lease.holds(self.now)]
         moment = LEASE - MARGIN + STEP
         since = round(self.now - self.disturbed, 6)  # steps add up to a little more
         assert len(acting) <= 1 or since <= moment, (acting, self.now, self.disturbed)
 
     def teardown(self) -> None:
         """Whatever happened, the thing has one owner in the end, who can act."""
-        for one in self.replicas:
-            one.paused, self.slow = False, 0.0
+        for replica in self.replicas:
+            replica.paused, self.slow = False, 0.0
         self.store.clock = max(self.store.clock, *self.store.records.values(), 0.0)
         self.disturbed = self.now
         self.pass_time(2 * LEASE)
         for number in range(REPLICAS):
             self.claim(number)
-        acting = [one.name for one in self.replicas if one.owns and one.lease.holds(self.now)]
+        acting = [replica.name for replica in self.replicas if replica.owns and replica.lease.holds(self.now)]
         assert acting == [self.store.owner]
 
 

@@ -49,15 +49,15 @@ class Replica:
 
 @asynccontextmanager
 async def replicas(server: RedisServer, count: int) -> AsyncIterator[list[Replica]]:
-    made = [Replica(server) for _ in range(count)]
-    for one in made:
-        await one.member.join()
+    joined = [Replica(server) for _ in range(count)]
+    for replica in joined:
+        await replica.member.join()
     try:
-        yield made
+        yield joined
     finally:
-        for one in made:
-            await one.member.leave()
-            await one.store.close()
+        for replica in joined:
+            await replica.member.leave()
+            await replica.store.close()
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -73,12 +73,13 @@ async def until(true: Callable[[], bool]) -> None:
 def test_a_lease_never_outlasts_that_in_the_store(renewals: list[tuple[float, float]], later: float) -> None:
     """Each renewal is asked for after a pause, and reaches the store some time after that."""
     lease, now, store_until = Lease(), 0.0, float("-inf")
-    for pause, under_way in renewals:
+    for pause, delay in renewals:
         now += pause
-        asked = now
-        now += under_way
-        store_until = asked + under_way + LEASE  # the store counts from when it is reached, at the earliest `asked`
-        lease.renewed(asked)
+        requested_at = now
+        now += delay
+        # The store counts from when the renewal reaches it, at the earliest `requested_at`.
+        store_until = requested_at + delay + LEASE
+        lease.renewed(requested_at)
         assert not lease.holds(store_until - MARGIN / 2 + 1e-6)
     assert not (lease.holds(now + later) and now + later >= store_until)
 
@@ -97,7 +98,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_replicas_know_each_other_and_forget_those_that_left() -> None:
     async with redis_server() as server, replicas(server, 3) as (a, b, c):
-        await until(lambda: all(one.member.count == 3 for one in (a, b, c)))
+        await until(lambda: all(replica.member.count == 3 for replica in (a, b, c)))
         assert b.member.find(a.member.me.owner) == a.member.me
         await c.member.leave()
         await until(lambda: a.member.count == b.member.count == 2)
@@ -108,25 +109,25 @@ async def test_what_a_live_replica_owns_cannot_be_claimed_by_another() -> None:
         mine = await a.member.claim("session")
         assert mine == (a.member.me.owner, "", False)
         assert await b.member.claim("session") == (a.member.me.owner, a.member.me.owner, False)
-        again = await a.member.claim("session")
-        assert again == (a.member.me.owner, a.member.me.owner, False)
-        assert not again.taken_over
+        second_claim = await a.member.claim("session")
+        assert second_claim == (a.member.me.owner, a.member.me.owner, False)
+        assert not second_claim.taken_over
 
 
 async def test_many_claims_at_once_have_one_winner() -> None:
-    async with redis_server() as server, replicas(server, 5) as made:
-        found = await asyncio.gather(*(claimed(one) for one in made for _ in range(20)))
-        assert len([claim for claim in found if not claim.before]) <= 1  # the first answer may have come too late
-        assert {claim.owner.partition(":")[0] for claim in found} <= {one.member.me.id for one in made}
-        assert len({(await claimed(one)).owner for one in made}) == 1
+    async with redis_server() as server, replicas(server, 5) as joined:
+        claims = await asyncio.gather(*(claimed(replica) for replica in joined for _ in range(20)))
+        assert len([claim for claim in claims if not claim.before]) <= 1  # the first answer may have come too late
+        assert {claim.owner.partition(":")[0] for claim in claims} <= {replica.member.me.id for replica in joined}
+        assert len({(await claimed(replica)).owner for replica in joined}) == 1
 
 
-async def claimed(one: Replica) -> Claim:
+async def claimed(replica: Replica) -> Claim:
     """What a claim comes to, as soon as the store answers in time: a busy machine may not."""
     async with asyncio.timeout(PATIENCE):
         while True:
             with contextlib.suppress(StoreUnavailable):
-                if (claim := await one.member.claim("session")).owner:
+                if (claim := await replica.member.claim("session")).owner:
                     return claim
             await asyncio.sleep(0.01)
 
@@ -136,10 +137,10 @@ async def test_ownership_of_a_dead_replica_is_taken_over_once_with_its_notes() -
         assert not (await a.member.claim("session", own=True)).own
         a.cut_off()
         await until(lambda: b.member.count == c.member.count == 2)
-        claims = await asyncio.gather(*(one.member.claim("session") for one in (b, c, b, c)))
+        claims = await asyncio.gather(*(replica.member.claim("session") for replica in (b, c, b, c)))
         assert len({claim.owner for claim in claims}) == 1
-        (taken,) = [claim for claim in claims if claim.taken_over]
-        assert taken.own
+        (takeover,) = [claim for claim in claims if claim.taken_over]
+        assert takeover.own
 
 
 async def test_a_replica_whose_lease_ended_owns_nothing() -> None:
@@ -215,8 +216,8 @@ async def test_a_replica_cut_off_from_the_store_owns_nothing_once_another_takes_
         line = Line(server, tmp_path / "line.sock")
         async with await line.listen():
             a, b = Replica(line), Replica(server)
-            for one in (a, b):
-                await one.member.join()
+            for replica in (a, b):
+                await replica.member.join()
             await a.member.claim("session")
             line.cut()
             async with asyncio.timeout(PATIENCE):
@@ -226,9 +227,9 @@ async def test_a_replica_cut_off_from_the_store_owns_nothing_once_another_takes_
             line.mend()
             await until(lambda: a.lost == 1 and a.member.holds)
             assert (await claimed(a)).owner == b.member.me.owner
-            for one in (a, b):
-                await one.member.leave()
-                await one.store.close()
+            for replica in (a, b):
+                await replica.member.leave()
+                await replica.store.close()
 
 
 async def test_a_late_reply_to_a_renewal_does_not_undo_a_later_one(tmp_path: Path) -> None:
@@ -248,9 +249,9 @@ async def test_a_late_reply_to_a_renewal_does_not_undo_a_later_one(tmp_path: Pat
             await until(lambda: len(a.heard) > count)
             assert (a.gone, a.lost) == ([], 0)
             assert a.member.others == {b.member.me.id: b.member.me}
-            for one in (a, b):
-                await one.member.leave()
-                await one.store.close()
+            for replica in (a, b):
+                await replica.member.leave()
+                await replica.store.close()
 
 
 async def test_a_member_record_signed_with_another_secret_is_ignored() -> None:
@@ -264,9 +265,9 @@ async def test_a_member_record_signed_with_another_secret_is_ignored() -> None:
 
 
 async def test_an_announcement_reaches_every_replica() -> None:
-    async with redis_server() as server, replicas(server, 3) as made:
-        await made[0].member.announce("pins")
-        await until(lambda: all(one.heard[-1].get("pins") == 1 for one in made))
+    async with redis_server() as server, replicas(server, 3) as joined:
+        await joined[0].member.announce("pins")
+        await until(lambda: all(replica.heard[-1].get("pins") == 1 for replica in joined))
 
 
 async def test_after_a_store_loss_each_item_has_one_owner_again() -> None:

@@ -10,7 +10,7 @@ from mcp_hub.store import Store
 from mcp_hub.store.replica_keys import ReplicaKeys
 from tests.fakes.redis_server import redis_server
 
-ONE, OTHER, STRANGE = b"1" * 32, b"2" * 32, b"3" * 32
+FIRST, SECOND, STRANGE = b"1" * 32, b"2" * 32, b"3" * 32
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8"), max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -20,49 +20,51 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_another_replica_can_open_a_sealed_value(value: object) -> None:
-    sealed = ReplicaKeys([ONE]).seal("session", value)
-    assert ReplicaKeys([OTHER, ONE]).open("session", sealed) == value
+    sealed = ReplicaKeys([FIRST]).seal("session", value)
+    assert ReplicaKeys([SECOND, FIRST]).open("session", sealed) == value
     assert sealed.isascii()
     assert sealed.isprintable()
 
 
 @given(VALUES, st.data())
 def test_a_modified_sealed_value_cannot_be_opened(value: object, data: st.DataObject) -> None:
-    keys = ReplicaKeys([ONE])
+    keys = ReplicaKeys([FIRST])
     sealed = keys.seal("session", value)
     at = data.draw(st.integers(0, len(sealed) - 1))
-    other = data.draw(st.sampled_from("abcdefghijABCDEFGHIJ0123456789-_.= \n").filter(lambda one: one != sealed[at]))
-    assert keys.open("session", sealed[:at] + other + sealed[at + 1 :]) is None
+    changed = data.draw(
+        st.sampled_from("abcdefghijABCDEFGHIJ0123456789-_.= \n").filter(lambda char: char != sealed[at])
+    )
+    assert keys.open("session", sealed[:at] + changed + sealed[at + 1 :]) is None
     assert keys.open("session", sealed[:at]) is None
-    assert keys.open("session", sealed + other) is None
+    assert keys.open("session", sealed + changed) is None
 
 
 def test_a_value_sealed_as_one_kind_cannot_be_opened_as_another() -> None:
-    keys = ReplicaKeys([ONE])
+    keys = ReplicaKeys([FIRST])
     assert keys.open("state", keys.seal("session", 1)) is None
     assert not keys.is_signed("state", b"x", keys.sign("session", b"x"))
 
 
 def test_another_secret_can_neither_open_nor_sign() -> None:
-    ours, strange = ReplicaKeys([ONE, OTHER]), ReplicaKeys([STRANGE])
+    ours, strange = ReplicaKeys([FIRST, SECOND]), ReplicaKeys([STRANGE])
     assert ours.open("session", strange.seal("session", 1)) is None
     assert not ours.is_signed("member", b"x", strange.sign("member", b"x"))
-    assert ours.is_signed("member", b"x", ReplicaKeys([OTHER]).sign("member", b"x"))
+    assert ours.is_signed("member", b"x", ReplicaKeys([SECOND]).sign("member", b"x"))
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.b", "ä.ö", "x" * 7000, "e30.", ".e30", "e30.AA\n"])
 def test_an_unsealed_text_cannot_be_opened(text: str) -> None:
-    assert ReplicaKeys([ONE]).open("session", text) is None
+    assert ReplicaKeys([FIRST]).open("session", text) is None
 
 
 @pytest.mark.anyio
 async def test_replicas_find_the_same_keys_in_the_store() -> None:
     async with redis_server() as server:
-        one, other = Store(server.settings()), Store(server.settings())
-        first, second = await ReplicaKeys.shared(one), await ReplicaKeys.shared(other)
-        assert second.open("session", first.seal("session", {"a": 1})) == {"a": 1}
-        await one.close()
-        await other.close()
+        first_store, second_store = Store(server.settings()), Store(server.settings())
+        first_keys, second_keys = await ReplicaKeys.shared(first_store), await ReplicaKeys.shared(second_store)
+        assert second_keys.open("session", first_keys.seal("session", {"a": 1})) == {"a": 1}
+        await first_store.close()
+        await second_store.close()
 
 
 @pytest.mark.anyio
@@ -70,8 +72,8 @@ async def test_a_replaced_key_can_still_open_values() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         before = await ReplicaKeys.shared(store)
-        kept = (await store.execute("LINDEX", store.key("keys"), 0)).partition(b":")[2]
-        await store.execute("LSET", store.key("keys"), 0, b"1000:" + kept)  # made in 1970
+        stored_key = (await store.execute("LINDEX", store.key("keys"), 0)).partition(b":")[2]
+        await store.execute("LSET", store.key("keys"), 0, b"1000:" + stored_key)  # made in 1970
         after = await ReplicaKeys.shared(store)
         assert after.open("session", before.seal("session", 1)) == 1
         assert before.open("session", after.seal("session", 1)) == 1  # not all replicas know the other one yet
@@ -83,17 +85,17 @@ async def test_a_replaced_key_can_still_open_values() -> None:
 async def test_keys_lost_by_the_store_are_written_back_and_still_open_values() -> None:
     async with redis_server() as server:
         stores = [Store(server.settings()) for _ in range(3)]
-        known = await ReplicaKeys.shared(stores[0])
-        sealed = known.seal("session", {"id": "a"})
+        earlier_keys = await ReplicaKeys.shared(stores[0])
+        sealed = earlier_keys.seal("session", {"id": "a"})
         await stores[0].execute("FLUSHALL")
         late = await ReplicaKeys.shared(stores[1])  # a replica that begins now knows nothing of before
         assert late.open("session", sealed) is None
-        again = await ReplicaKeys.shared(stores[0], known)
+        restored = await ReplicaKeys.shared(stores[0], earlier_keys)
         late = await ReplicaKeys.shared(stores[1], late)
-        for keys in (again, late, await ReplicaKeys.shared(stores[2])):
+        for keys in (restored, late, await ReplicaKeys.shared(stores[2])):
             assert keys.open("session", sealed) == {"id": "a"}
-            assert again.open("session", keys.seal("session", 1)) == 1
-        assert again.entries == late.entries
+            assert restored.open("session", keys.seal("session", 1)) == 1
+        assert restored.entries == late.entries
         for store in stores:
             await store.close()
 

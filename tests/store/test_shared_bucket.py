@@ -36,13 +36,13 @@ async def test_replicas_share_one_token_bucket() -> None:
 
 
 async def test_a_flooding_principal_leaves_other_principals_their_share() -> None:
-    async with buckets(2) as (one, other):
-        await other.take("server", 20, "bob")
-        taken = 0
-        while await one.take("server", 20, "mallory") == 0:
-            taken += 1
-        assert taken >= 10
-        assert [await other.take("server", 20, "bob") for _ in range(5)] == [0] * 5
+    async with buckets(2) as (flooded, second):
+        await second.take("server", 20, "bob")
+        count = 0
+        while await flooded.take("server", 20, "mallory") == 0:
+            count += 1
+        assert count >= 10
+        assert [await second.take("server", 20, "bob") for _ in range(5)] == [0] * 5
 
 
 async def test_a_single_principal_gets_the_whole_rate() -> None:
@@ -64,16 +64,16 @@ async def test_a_replica_whose_requests_the_store_refuses_allows_only_its_share(
 
 
 async def test_different_names_have_different_buckets() -> None:
-    async with buckets(1) as (one,):
-        assert await one.take("a", SLOW, "alice") == 0
-        assert await one.take("a", SLOW, "alice") > 0
-        assert await one.take("b", SLOW, "alice") == 0
+    async with buckets(1) as (bucket,):
+        assert await bucket.take("a", SLOW, "alice") == 0
+        assert await bucket.take("a", SLOW, "alice") > 0
+        assert await bucket.take("b", SLOW, "alice") == 0
 
 
 async def test_a_burst_up_to_the_bucket_size_is_allowed() -> None:
-    async with buckets(1) as (one,):
-        assert [await one.take("server", SLOW, "alice", room=3) for _ in range(3)] == [0] * 3
-        assert await one.take("server", SLOW, "alice", room=3) > 0
+    async with buckets(1) as (bucket,):
+        assert [await bucket.take("server", SLOW, "alice", room=3) for _ in range(3)] == [0] * 3
+        assert await bucket.take("server", SLOW, "alice", room=3) > 0
 
 
 async def test_the_store_receives_no_principal_name() -> None:
@@ -87,23 +87,23 @@ async def test_the_store_receives_no_principal_name() -> None:
 
 
 async def test_tokens_are_refilled_over_time() -> None:
-    async with buckets(1) as (one,):
-        while await one.take("server", 50, "alice") == 0:
+    async with buckets(1) as (bucket,):
+        while await bucket.take("server", 50, "alice") == 0:
             pass
         async with asyncio.timeout(30):
-            while await one.take("server", 50, "alice") > 0:
+            while await bucket.take("server", 50, "alice") > 0:
                 await asyncio.sleep(0.01)
 
 
 async def test_a_store_clock_set_back_blocks_nobody_for_long() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        one = SharedBucket(store, lambda: 1)
-        assert await one.take("server", 5, "alice") == 0
+        bucket = SharedBucket(store, lambda: 1)
+        assert await bucket.take("server", 5, "alice") == 0
         for key in await store.execute("KEYS", store.key("bucket:*")):
             if await store.execute("TYPE", key) == b"hash":
                 await store.execute("HSET", key, "at", "99999999999", "tokens", "0")
-        assert 0 < await one.take("server", 5, "alice") <= 0.2
+        assert 0 < await bucket.take("server", 5, "alice") <= 0.2
         await store.close()
 
 
@@ -111,13 +111,13 @@ async def test_without_the_store_each_replica_applies_its_share_of_the_rate() ->
     now = 0.0
     async with redis_server() as server:
         store = Store(server.settings())
-        one = SharedBucket(store, lambda: 3, clock=lambda: now)
-        assert await one.take("server", 30, "alice") == 0
+        bucket = SharedBucket(store, lambda: 3, clock=lambda: now)
+        assert await bucket.take("server", 30, "alice") == 0
         server.pause()
-        assert one.parts == 1
-        assert [await one.take("server", 30, "alice") for _ in range(11)] == [0] * 10 + [pytest.approx(0.1)]
-        assert one.parts == 3
+        assert bucket.parts == 1
+        assert [await bucket.take("server", 30, "alice") for _ in range(11)] == [0] * 10 + [pytest.approx(0.1)]
+        assert bucket.parts == 3
         now += 0.1
-        assert await one.take("server", 30, "alice") == 0
+        assert await bucket.take("server", 30, "alice") == 0
         server.resume()
         await store.close()

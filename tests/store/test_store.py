@@ -43,8 +43,8 @@ async def test_a_script_is_executed_with_the_prefix_before_its_keys() -> None:
 
 async def test_hubs_with_different_prefixes_share_nothing() -> None:
     async with redis_server() as server:
-        one, other = Store(server.settings(prefix="one")), Store(server.settings(prefix="other"))
-        assert await COUNT.run(one, ["n"]) == await COUNT.run(other, ["n"]) == 1
+        first_store, second_store = Store(server.settings(prefix="one")), Store(server.settings(prefix="other"))
+        assert await COUNT.run(first_store, ["n"]) == await COUNT.run(second_store, ["n"]) == 1
         a, b = Replica(server, prefix="one"), Replica(server, prefix="other")
         await a.member.join()
         await b.member.join()
@@ -57,8 +57,8 @@ async def test_hubs_with_different_prefixes_share_nothing() -> None:
         for replica in (a, b):
             await replica.member.leave()
             await replica.store.close()
-        await one.close()
-        await other.close()
+        await first_store.close()
+        await second_store.close()
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
@@ -72,9 +72,9 @@ async def test_a_store_that_evicts_any_key_is_refused(policy: str) -> None:
 
 async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() -> None:
     async with redis_server() as server:
-        told: list[bool] = []
+        states: list[bool] = []
         store = Store(server.settings())
-        store.changed = told.append
+        store.changed = states.append
         await COUNT.run(store, ["n"])
         server.pause()
         with pytest.raises(StoreUnavailable) as raised:
@@ -89,7 +89,7 @@ async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() ->
         server.resume()
         await until(lambda: not store.away)
         assert await COUNT.run(store, ["n"]) >= 2
-        assert told == [True, False]
+        assert states == [True, False]
         await store.close()
 
 
@@ -109,9 +109,9 @@ async def test_a_store_that_accepts_no_writes_is_unavailable_until_it_does(
         async def connections() -> int:
             return int((await redis.info("stats"))["total_connections_received"])
 
-        told: list[bool] = []
+        states: list[bool] = []
         store = Store(server.settings())
-        store.changed = told.append
+        store.changed = states.append
         await store.open()
         with pytest.raises(StoreUnavailable) as raised:
             await COUNT.run(store, ["n"])
@@ -122,11 +122,11 @@ async def test_a_store_that_accepts_no_writes_is_unavailable_until_it_does(
                 with pytest.raises(StoreUnavailable):
                     await COUNT.run(store, ["n"])
                 await asyncio.sleep(0.01)
-        assert (store.away, told, len(caplog.records)) == (True, [True], 1)
+        assert (store.away, states, len(caplog.records)) == (True, [True], 1)
         await redis.execute_command(*mend.split())  # type: ignore[no-untyped-call]
         await until(lambda: not store.away)
         assert await COUNT.run(store, ["n"]) == 1
-        assert (told, len(caplog.records)) == ([True, False], 2)
+        assert (states, len(caplog.records)) == ([True, False], 2)
         await store.close()
 
 
@@ -158,8 +158,8 @@ async def test_concurrent_runs_of_a_script_that_the_store_has_lost_all_succeed()
     async with redis_server() as server:
         store = Store(server.settings())
         for first in (1, 9):  # the first round opens the connections, so that the second one is concurrent
-            found = await asyncio.gather(*(COUNT.run(store, ["n"]) for _ in range(8)))
-            assert sorted(found) == list(range(first, first + 8))
+            counts = await asyncio.gather(*(COUNT.run(store, ["n"]) for _ in range(8)))
+            assert sorted(counts) == list(range(first, first + 8))
             await store.execute("SCRIPT", "FLUSH")
         await store.close()
 
@@ -173,10 +173,10 @@ async def test_an_unreachable_store_does_not_stop_the_hub_from_starting() -> Non
 
 async def test_a_wrong_store_password_counts_as_unreachable_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with redis_server("--requirepass", "right-one") as server:
-        for url, away in ((f"{server.url}?password=wrong-one", True), (f"{server.url}?password=right-one", False)):
+        for url, is_away in ((f"{server.url}?password=wrong-one", True), (f"{server.url}?password=right-one", False)):
             store = Store(StoreSettings.model_validate({"url": url}))
             await store.open()
-            assert store.away is away
+            assert store.away is is_away
             await store.close()
     assert f"the store at {server.socket} cannot be used: invalid" in caplog.text
     assert "wrong-one" not in caplog.text
@@ -185,15 +185,15 @@ async def test_a_wrong_store_password_counts_as_unreachable_and_is_logged(caplog
 async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_key() -> None:
     line = re.search(r"ACL SETUSER (hub .*)", (ROOT / "docs" / "scale.md").read_text())
     assert line is not None
-    words = line[1].replace("PASSWORD", "right-one").replace("'", "").split()
-    async with redis_server("--user", *words) as server:
+    options = line[1].replace("PASSWORD", "right-one").replace("'", "").split()
+    async with redis_server("--user", *options) as server:
         server.url = f"unix://hub@{server.socket}?password=right-one"
-        async with replicas(server, 2) as (one, other):
-            assert not (await one.member.claim("session")).before
-            assert (await other.member.claim("session")).owner == one.member.me.owner
-            await one.member.announce("topic")
-            await one.member.hand_over()
-            assert (await other.member.claim("session")).owner == other.member.me.owner
+        async with replicas(server, 2) as (first, second):
+            assert not (await first.member.claim("session")).before
+            assert (await second.member.claim("session")).owner == first.member.me.owner
+            await first.member.announce("topic")
+            await first.member.hand_over()
+            assert (await second.member.claim("session")).owner == second.member.me.owner
         store = Store(server.settings())
         await store.open()
         keys = await ReplicaKeys.shared(store)
@@ -222,10 +222,10 @@ async def test_changes_after_a_page_of_entries_without_a_signature_are_read() ->
             await stranger.append(Change("stranger", "reload", "", number))
         await store.execute("XADD", store.key("changes"), "*", "other", "field")
         await log.append(Change("a", "reload", "", None))
-        reader, found = ChangeLog(store, lambda: keys), []
+        reader, read_changes = ChangeLog(store, lambda: keys), []
         while changes := await reader.read():
-            found += changes
-        assert found == [Change("a", "reload", "", None)]
+            read_changes += changes
+        assert read_changes == [Change("a", "reload", "", None)]
         assert not reader.skipped
         await store.close()
 

@@ -19,8 +19,8 @@ async def test_another_replica_reads_the_events_after_an_event_id() -> None:
         stream = StoredStream(mine, "s-1")
         for number in range(1, 6):
             await stream.append(number, b'{"n":%d}' % number)
-        found = await StoredStream(theirs, "s-1").read(2)
-        assert found == [(3, b'{"n":3}'), (4, b'{"n":4}'), (5, b'{"n":5}')]
+        events = await StoredStream(theirs, "s-1").read(2)
+        assert events == [(3, b'{"n":3}'), (4, b'{"n":4}'), (5, b'{"n":5}')]
         assert await StoredStream(theirs, "s-1").read(5) == []
         await mine.close()
         await theirs.close()
@@ -29,11 +29,11 @@ async def test_another_replica_reads_the_events_after_an_event_id() -> None:
 async def test_another_replica_follows_a_stream_to_its_end() -> None:
     async with redis_server() as server:
         mine, theirs = Store(server.settings()), Store(server.settings())
-        seen: list[int] = []
+        numbers: list[int] = []
 
         async def follow() -> None:
             async for event in StoredStream(theirs, "s-1").follow(0):
-                seen.append(event.number)
+                numbers.append(event.number)
 
         reading = asyncio.ensure_future(follow())
         stream = StoredStream(mine, "s-1")
@@ -41,7 +41,7 @@ async def test_another_replica_follows_a_stream_to_its_end() -> None:
             await stream.append(number, b"{}")
         await stream.append(200, None)
         await asyncio.wait_for(reading, 30)
-        assert seen == list(range(1, 200))
+        assert numbers == list(range(1, 200))
         await mine.close()
         await theirs.close()
 
