@@ -18,7 +18,7 @@ from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 pytestmark = pytest.mark.anyio
 
 ERAS = ("handshake", "modern")
-SAID = {"level": "info", "logger": "x", "data": {"future": 10**25}, "future": 1}
+LOG_PARAMS = {"level": "info", "logger": "x", "data": {"future": 10**25}, "future": 1}
 
 
 def messages(client: StdioClient) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ async def test_a_log_message_reaches_a_handshake_client_unchanged_before_the_ans
         await client.request("logging/setLevel", {"level": "info"})
         assert await client.text("a__level") == "info"
         await client.text("a__log")
-        assert messages(client) == [SAID]
+        assert messages(client) == [LOG_PARAMS]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -52,7 +52,7 @@ async def test_a_log_message_outside_of_a_call_reaches_the_client_too(tmp_path: 
     async with hub(tmp_path, {"a": asking()}) as client:
         await client.text("a__log_late")
         await client.notified("notifications/message")
-        assert messages(client) == [SAID]
+        assert messages(client) == [LOG_PARAMS]
 
 
 @pytest.mark.parametrize("level", ["loud", None, 3])
@@ -98,46 +98,49 @@ class Ear:
 
 @contextlib.asynccontextmanager
 async def two_ears(base: str) -> AsyncIterator[tuple[Ear, Ear]]:
-    one, two = Ear(base, "/mcp"), Ear(base, "/sse")
-    async with one.client, two.client:
-        yield one, two
+    first, second = Ear(base, "/mcp"), Ear(base, "/sse")
+    async with first.client, second.client:
+        yield first, second
 
 
 async def test_the_only_client_of_a_shared_server_gets_log_messages_during_and_after_a_call(tmp_path: Path) -> None:
-    async with network_hub(tmp_path / "hub", {"a": asking()}) as (_, base), two_ears(base) as (one, two):
-        await one.call("a__log", level="info")
-        await one.call("a__log_late", level="error")
-        await one.heard(["info", "error"])
-        assert two.levels == []
+    async with network_hub(tmp_path / "hub", {"a": asking()}) as (_, base), two_ears(base) as (first, second):
+        await first.call("a__log", level="info")
+        await first.call("a__log_late", level="error")
+        await first.heard(["info", "error"])
+        assert second.levels == []
 
 
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 @pytest.mark.parametrize("era", ERAS)
 async def test_late_log_messages_of_a_shared_server_reach_no_other_client(tmp_path: Path, era: str) -> None:
     """Nothing but the stream of a call tells whose a message is once there were several callers."""
-    async with network_hub(tmp_path / "hub", {"a": asking("--era", era)}) as (_, base), two_ears(base) as (one, two):
-        for ear in (one, two):
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking("--era", era)}) as (_, base),
+        two_ears(base) as (first, second),
+    ):
+        for ear in (first, second):
             await ear.client.set_logging_level("debug")
-        await one.call("a__log_next", level="info")
-        await two.call("a__log", level="error")
-        for ear in (one, two):
+        await first.call("a__log_next", level="info")
+        await second.call("a__log", level="error")
+        for ear in (first, second):
             await ear.call("a__echo", text="x")
-        assert one.levels == two.levels == []
+        assert first.levels == second.levels == []
 
 
 async def test_clients_with_their_own_sessions_get_the_log_messages_of_their_calls(tmp_path: Path) -> None:
     servers = {"a": asking(session="client")}
-    async with network_hub(tmp_path / "hub", servers) as (_, base), two_ears(base) as (one, two):
-        await one.call("a__log_late", level="info")
-        await two.call("a__log", level="error")
-        await one.call("a__log", level="warning")
-        await one.heard(["info", "warning"])
-        await two.heard(["error"])
+    async with network_hub(tmp_path / "hub", servers) as (_, base), two_ears(base) as (first, second):
+        await first.call("a__log_late", level="info")
+        await second.call("a__log", level="error")
+        await first.call("a__log", level="warning")
+        await first.heard(["info", "warning"])
+        await second.heard(["error"])
 
 
 async def test_a_log_message_on_the_stream_of_a_call_belongs_to_that_call(tmp_path: Path) -> None:
     """Two calls run at the same time; the first server message of each is its own, one comes when its call is over."""
-    both, over = asyncio.Barrier(2), asyncio.Event()
+    both_started, over = asyncio.Barrier(2), asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
         if request.method != "POST":
@@ -149,34 +152,34 @@ async def test_a_log_message_on_the_stream_of_a_call_belongs_to_that_call(tmp_pa
             await reply.full(202)
         elif method == "initialize":
             info = {"name": "scripted", "version": "1"}
-            offered = {"tools": {}, "logging": {}}
-            result = {"protocolVersion": "2025-11-25", "capabilities": offered, "serverInfo": info}
+            capabilities = {"tools": {}, "logging": {}}
+            result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
             await reply.result(request, result, Mcp_Session_Id="s")
         elif method == "tools/list":
             await reply.result(request, {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]})
         elif method == "tools/call":
             level = message["params"]["arguments"]["level"]
             await reply.stream()
-            await both.wait()
-            await reply.event(said(level))
+            await both_started.wait()
+            await reply.event(log_message(level))
             if level == "error":
                 await over.wait()  # the other call is, and something was said on its stream
             await reply.event({"jsonrpc": "2.0", "id": number, "result": {"content": []}})
             if level == "info":
-                await reply.event(said("critical"))
+                await reply.event(log_message("critical"))
                 over.set()
             await reply.end()
         else:
             await reply.result(request, {})
 
-    def said(level: str) -> dict[str, Any]:
+    def log_message(level: str) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": level, "data": 1}}
 
     async with scripted(script) as server:
         entry = {"url": server.url, "transport": "http", "era": "handshake"}
-        async with network_hub(tmp_path / "hub", {"a": entry}) as (_, base), two_ears(base) as (one, two):
-            await asyncio.gather(one.call("a__say", level="info"), two.call("a__say", level="error"))
-            await one.heard(["info"])
-            await two.heard(["error"])
-            assert "error" not in one.levels
-            assert two.levels == ["error"]
+        async with network_hub(tmp_path / "hub", {"a": entry}) as (_, base), two_ears(base) as (first, second):
+            await asyncio.gather(first.call("a__say", level="info"), second.call("a__say", level="error"))
+            await first.heard(["info"])
+            await second.heard(["error"])
+            assert "error" not in first.levels
+            assert second.levels == ["error"]

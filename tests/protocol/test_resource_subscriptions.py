@@ -61,8 +61,8 @@ async def test_a_handshake_client_gets_updates_until_it_unsubscribes(tmp_path: P
 async def test_a_modern_client_gets_updates_on_its_subscription_stream(tmp_path: Path, era: str) -> None:
     log = tmp_path / "log"
     async with hub(tmp_path, {"a": asking("--era", era, "--log", str(log))}, modern=True) as client:
-        wanted = {"resourceSubscriptions": ["x:one", "x:none"], "toolsListChanged": True}
-        client.start("subscriptions/listen", {"notifications": wanted}, "it")
+        filters = {"resourceSubscriptions": ["x:one", "x:none"], "toolsListChanged": True}
+        client.start("subscriptions/listen", {"notifications": filters}, "it")
         (acknowledged,) = await client.notified("notifications/subscriptions/acknowledged")
         assert acknowledged["params"]["notifications"] == {"toolsListChanged": True, "resourceSubscriptions": ["x:one"]}
         if era == "modern":
@@ -82,26 +82,26 @@ async def test_a_modern_client_gets_updates_on_its_subscription_stream(tmp_path:
 @pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_several_clients_share_one_subscription(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    heard: dict[str, list[str]] = {"one": [], "two": []}
+    notified_uris: dict[str, list[str]] = {"one": [], "two": []}
 
     def hearing(name: str) -> Any:
         async def hear(message: Any) -> None:
             if "resources/updated" in str(getattr(message, "method", "")):
-                heard[name].append(str(message.params.uri))
+                notified_uris[name].append(str(message.params.uri))
 
         return {"message_handler": hear}
 
     async with network_hub(tmp_path / "hub", {"a": asking("--log", str(log))}) as (_, base):
-        async with sdk(base + "/sse", "handshake", **hearing("one")) as one:
-            async with sdk(base + "/mcp", "handshake", **hearing("two")) as two:
-                await one.session.subscribe_resource("x:one")
-                await two.session.subscribe_resource("x:one")
+        async with sdk(base + "/sse", "handshake", **hearing("one")) as first:
+            async with sdk(base + "/mcp", "handshake", **hearing("two")) as second:
+                await first.session.subscribe_resource("x:one")
+                await second.session.subscribe_resource("x:one")
                 async with asyncio.timeout(PATIENCE):
-                    while not (heard["one"] and heard["two"]):
-                        await one.call_tool("a__touch", {"uri": "x:one"})
+                    while not (notified_uris["one"] and notified_uris["two"]):
+                        await first.call_tool("a__touch", {"uri": "x:one"})
             assert logged(log, "resources/subscribe") == ["resources/subscribe x:one"]
             assert logged(log, "resources/unsubscribe") == []
-            await one.session.unsubscribe_resource("x:one")
+            await first.session.unsubscribe_resource("x:one")
         assert logged(log, "resources/unsubscribe") == ["resources/unsubscribe x:one"]
 
 
@@ -115,12 +115,12 @@ async def test_a_client_that_subscribes_during_anothers_unsubscription_stays_sub
             await leaving.request("resources/subscribe", {"uri": uri})
         await leaving.end()
         async with asyncio.timeout(PATIENCE):
-            while not (ended := logged(log, "resources/unsubscribe")):
+            while not (unsubscriptions := logged(log, "resources/unsubscribe")):
                 await asyncio.sleep(0.01)
-        left = "x:two" if ended[0].endswith("x:one") else "x:one"
-        await staying.request("resources/subscribe", {"uri": left})
+        remaining_uri = "x:two" if unsubscriptions[0].endswith("x:one") else "x:one"
+        await staying.request("resources/subscribe", {"uri": remaining_uri})
         assert "result" in await staying.call("a__echo", {"text": "x"})
-        assert logged(log, "resources/unsubscribe") == ended
+        assert logged(log, "resources/unsubscribe") == unsubscriptions
 
 
 async def lost_and_subscribed_again(client: StdioClient, log: Path) -> None:
@@ -154,11 +154,11 @@ async def test_log_messages_still_reach_the_subscriber_after_its_server_was_lost
 
 @pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_subscription_does_not_end_with_the_session_of_a_single_call(tmp_path: Path) -> None:
-    heard = asyncio.Event()
+    updated = asyncio.Event()
 
     async def hear(message: Any) -> None:
         if getattr(message, "method", "") == "notifications/resources/updated":
-            heard.set()
+            updated.set()
 
     servers = {"a": {**asking(), "session": "call"}}
     async with (
@@ -168,7 +168,7 @@ async def test_a_subscription_does_not_end_with_the_session_of_a_single_call(tmp
     ):
         await client.session.subscribe_resource("x:one")
         await client.call_tool("a__touch", {"uri": "x:one"})
-        await heard.wait()
+        await updated.wait()
 
 
 @pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
@@ -176,7 +176,7 @@ async def test_an_idle_session_is_kept_while_its_client_is_subscribed(tmp_path: 
     async with network_hub(tmp_path / "hub", {"a": {**asking(), "session": "client", "idle": "1s"}}) as (process, base):
 
         def servers() -> set[int]:
-            return {one.pid for one in below(process.process.pid, ASKING)}
+            return {server_process.pid for server_process in below(process.process.pid, ASKING)}
 
         async with (
             sdk(base + "/mcp", "handshake") as subscribed,
@@ -184,13 +184,13 @@ async def test_an_idle_session_is_kept_while_its_client_is_subscribed(tmp_path: 
             asyncio.timeout(PATIENCE),
         ):
             await subscribed.session.subscribe_resource("x:one")
-            kept = servers()
+            subscribed_pids = servers()
             await idle.call_tool("a__echo", {"text": "x"})
-            ended = servers() - kept
-            assert ended
-            while servers() & ended:
+            idle_pids = servers() - subscribed_pids
+            assert idle_pids
+            while servers() & idle_pids:
                 await asyncio.sleep(0.01)
-            assert servers() == kept
+            assert servers() == subscribed_pids
 
 
 async def test_subscribing_to_a_missing_or_refused_resource_is_refused(tmp_path: Path) -> None:

@@ -36,16 +36,16 @@ class Tool:
     """A tool with a schema, behind the rule."""
 
     def __init__(self, schema: Any, mode: str = "lenient", **settings: Any) -> None:
-        more = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
-        server = Server.model_validate({"id": "s", **more, **settings})
+        defaults = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
+        server = Server.model_validate({"id": "s", **defaults, **settings})
         hidden = Preset({"s": server}).hidden
         self.validate = Validate({"s": server}, lambda route: {"inputSchema": schema}, hidden=hidden)
 
     async def call(self, arguments: Any) -> Outcome:
-        asked: list[Any] = []
+        requests: list[Any] = []
 
         async def server(call: Call) -> dict[str, Any]:
-            asked.append(call.params["arguments"])
+            requests.append(call.params["arguments"])
             return {"content": []}
 
         params = {"name": "t", "arguments": arguments}
@@ -53,5 +53,5 @@ class Tool:
         try:
             await self.validate(call, server)
         except InvalidParameters as error:
-            return Outcome(error.message, asked, call.notes, call.refused_by, error.executed)
-        return Outcome(None, asked, call.notes)
+            return Outcome(error.message, requests, call.notes, call.refused_by, error.executed)
+        return Outcome(None, requests, call.notes)

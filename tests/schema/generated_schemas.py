@@ -83,9 +83,9 @@ PARTS = st.recursive(
             st.sampled_from(["allOf", "anyOf", "oneOf"]),
             st.lists(inner, min_size=1, max_size=3),
         )
-        | st.builds(lambda one: {"not": one}, inner)
-        | st.builds(lambda one, two: {"if": one, "then": two}, inner, inner)
-        | st.builds(lambda one, reference: {**one, "$ref": reference}, _objects(inner), REFERENCES)
+        | st.builds(lambda subschema: {"not": subschema}, inner)
+        | st.builds(lambda condition, branch: {"if": condition, "then": branch}, inner, inner)
+        | st.builds(lambda subschema, reference: {**subschema, "$ref": reference}, _objects(inner), REFERENCES)
     ),
     max_leaves=6,
 )
@@ -105,10 +105,10 @@ SCHEMAS = PARTS | st.fixed_dictionaries(
 ATOMS: list[Any] = [None, True, False, 0, 1, 2, 3, -1, 2.5, 3.0, "", "a", "ab", "abcd", "b", "3", "true", "[1]", "{}"]
 POOL: list[Any] = [
     *ATOMS,
-    *([one] for one in ATOMS),
-    *({name: one} for name in ("a", "b", "type") for one in ATOMS),
-    *([1, one] for one in (1, "a", [], {})),
-    *({"a": one, "b": two} for one in (1, "a", []) for two in (2, "b", {})),
+    *([atom] for atom in ATOMS),
+    *({name: atom} for name in ("a", "b", "type") for atom in ATOMS),
+    *([1, item] for item in (1, "a", [], {})),
+    *({"a": first, "b": second} for first in (1, "a", []) for second in (2, "b", {})),
     [], {}, [1, 2, 3], [[1], [1]], {"a": {"a": 1}}, {"a": ["a"], "$ref": "#"}, {"a": [[]], "enum": {"b": []}},
 ]  # fmt: skip
 

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.anyio
 SCHEMAS = str(Path(__file__).with_name("server_of_schemas.py"))
 
 
-def entry(directory: Path, schemas: dict[str, Any], **more: Any) -> dict[str, Any]:
+def entry(directory: Path, schemas: dict[str, Any], **options: Any) -> dict[str, Any]:
     """A server with a tool of each schema, which writes the name of every tool that is called to `called`."""
     listed = directory / "schemas.json"
     listed.write_text(json.dumps(schemas))
-    return fake(**{**more, "args": [SCHEMAS, str(listed), str(directory / "called")]})
+    return fake(**{**options, "args": [SCHEMAS, str(listed), str(directory / "called")]})
 
 
 def called(directory: Path) -> list[str]:
@@ -63,12 +63,12 @@ PASSED: list[dict[str, Any]] = [
 async def test_invalid_arguments_are_refused_without_asking_the_server(tmp_path: Path, modern: bool) -> None:
     """Check 46."""
     async with hub(tmp_path, {"s": entry(tmp_path, {"search": SEARCH})}, modern=modern) as client:
-        for arguments, said in REFUSED:
+        for arguments, problem in REFUSED:
             result = await client.call("s__search", arguments)
             assert result["isError"] is True, arguments
             error = result["_meta"]["mcp-hub/error"]
             assert (error["code"], error["server"], error["tool"]) == ("invalid_parameters", "s", "s__search")
-            assert said in result["content"][0]["text"]
+            assert problem in result["content"][0]["text"]
     assert called(tmp_path) == []
 
 

@@ -96,8 +96,8 @@ async def test_large_invalid_arguments_are_refused_with_a_time_limited_explanati
 
 @pytest.mark.parametrize("text", ["a" * 60 + "!", "a" * 50_000 + "!"])
 async def test_a_regular_expression_that_exceeds_its_budget_refuses_nothing(text: str) -> None:
-    one_of_two = {"anyOf": [{"type": "string", "pattern": HOSTILE}, {"type": "null"}]}
-    for schema in ({"type": "string", "pattern": HOSTILE}, one_of_two):
+    alternatives = {"anyOf": [{"type": "string", "pattern": HOSTILE}, {"type": "null"}]}
+    for schema in ({"type": "string", "pattern": HOSTILE}, alternatives):
         outcome = await Tool({"properties": {"a": schema}}, "strict").call({"a": text})
         assert outcome.refused is None
         assert len(outcome.asked) == 1
@@ -143,18 +143,20 @@ async def test_a_recursive_schema_is_checked() -> None:
 
 async def test_the_cache_of_schemas_is_bounded() -> None:
     schemas = SchemaCache()
-    given = [{"type": "object", "properties": {"a": {"type": "integer"}}} for _ in range(MAX_COMPILED + 1)]
-    kept = [await schemas.compiled(Route("s", TOOLS, str(n)), schema, "strict") for n, schema in enumerate(given)]
-    assert await schemas.compiled(Route("s", TOOLS, str(MAX_COMPILED)), given[-1], "strict") is kept[-1]
-    assert await schemas.compiled(Route("s", TOOLS, "0"), given[0], "strict") is not kept[0]
+    definitions = [{"type": "object", "properties": {"a": {"type": "integer"}}} for _ in range(MAX_COMPILED + 1)]
+    compiled = [
+        await schemas.compiled(Route("s", TOOLS, str(n)), schema, "strict") for n, schema in enumerate(definitions)
+    ]
+    assert await schemas.compiled(Route("s", TOOLS, str(MAX_COMPILED)), definitions[-1], "strict") is compiled[-1]
+    assert await schemas.compiled(Route("s", TOOLS, "0"), definitions[0], "strict") is not compiled[0]
 
 
 async def test_only_a_changed_schema_is_compiled_again() -> None:
     schemas = SchemaCache()
-    one, other = {"type": "object"}, {"type": "object", "required": ["a"]}
-    first = await schemas.compiled(ROUTE, one, "strict")
-    assert await schemas.compiled(ROUTE, one, "strict") is first
-    second = await schemas.compiled(ROUTE, other, "strict")
+    original, changed = {"type": "object"}, {"type": "object", "required": ["a"]}
+    first = await schemas.compiled(ROUTE, original, "strict")
+    assert await schemas.compiled(ROUTE, original, "strict") is first
+    second = await schemas.compiled(ROUTE, changed, "strict")
     assert second is not None
     assert not second.accepts({})
 
@@ -165,10 +167,10 @@ async def test_an_unusable_schema_is_logged_in_one_short_line(caplog: pytest.Log
         for _ in range(3):
             assert (await tool.call({"a": 1})).refused is None
     (record,) = caplog.records
-    said = record.getMessage()
-    assert said.startswith("s: arguments of t are not checked")
-    assert len(said) < 500
-    assert re.fullmatch(r"[^\x00-\x1f]*", said)
+    message = record.getMessage()
+    assert message.startswith("s: arguments of t are not checked")
+    assert len(message) < 500
+    assert re.fullmatch(r"[^\x00-\x1f]*", message)
 
 
 KEYS = st.sampled_from([
@@ -177,12 +179,12 @@ KEYS = st.sampled_from([
     "patternProperties", "additionalProperties", "prefixItems", "pattern", "minimum", "a", "dependencies",
     "unevaluatedProperties", "propertyNames", "dependentSchemas", "x/y", "",
 ])  # fmt: skip
-WORDS = st.sampled_from([
+STRINGS = st.sampled_from([
     "object", "array", "integer", "string", "#", "#/$defs/a", "#/a", "#/properties/a", "#a", "a", "(", "^a", "\ud800",
     "http://127.0.0.1:1/x", "file:///x", "#/%2Fa", "#/$defs/~1", "http://json-schema.org/draft-07/schema#", "",
 ])  # fmt: skip
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 10**30]) | WORDS,
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 10**30]) | STRINGS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
@@ -203,10 +205,10 @@ async def test_validation_never_raises_and_never_changes_arguments(mode: str, sc
 @pytest.mark.parametrize("path", [("token",), ("[]", "token")])
 def test_a_preset_is_removed_from_a_schema_with_endless_references_in_limited_time(path: tuple[str, ...]) -> None:
     own = {"properties": {"token": {}, "kept": {}}}
-    again = {"anyOf": [{"$ref": "#/$defs/a"}] * 8}
-    schema = {**own, **again, "$defs": {"a": {**own, **again, "items": again}}, "items": {**own, **again}}
+    refs = {"anyOf": [{"$ref": "#/$defs/a"}] * 8}
+    schema = {**own, **refs, "$defs": {"a": {**own, **refs, "items": refs}}, "items": {**own, **refs}}
     began = time.monotonic()
-    found = without_property(schema, path, schema)
+    reduced = without_property(schema, path, schema)
     assert time.monotonic() - began < PATIENCE
-    shown = found if path == ("token",) else found["items"]
-    assert shown["properties"] == {"kept": {}}
+    level_schema = reduced if path == ("token",) else reduced["items"]
+    assert level_schema["properties"] == {"kept": {}}

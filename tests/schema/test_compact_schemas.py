@@ -75,8 +75,8 @@ def test_a_schema_whose_meaning_could_change_is_not_compacted(schema: Json) -> N
 
 
 def _remarked(schema: Json) -> Json:
-    more: Json = {"title": "T", "description": "d", "$comment": "c", "examples": [1], "default": None, "required": []}
-    return {**more, "additionalProperties": True, "minLength": 0, "uniqueItems": False, **schema}
+    meta: Json = {"title": "T", "description": "d", "$comment": "c", "examples": [1], "default": None, "required": []}
+    return {**meta, "additionalProperties": True, "minLength": 0, "uniqueItems": False, **schema}
 
 
 DEFINITIONS = st.sampled_from(["a", "b", "c"])
@@ -87,10 +87,10 @@ SIMPLE = st.recursive(
     | st.builds(lambda name: {"$ref": f"#/$defs/{name}", "maximum": 1}, DEFINITIONS)
     | st.sampled_from([{"type": "integer"}, {"type": "string"}, {"type": "integer", "title": "N"}, {"const": 1}]),
     lambda inner: (
-        st.builds(lambda one: {"type": "object", "properties": {"a": one}, "required": ["a"]}, inner)
-        | st.builds(lambda one, two: {"properties": {"a": one, "b": two}, "unevaluatedProperties": False}, inner, inner)
-        | st.builds(lambda one: {"type": "array", "items": one}, inner)
-        | st.builds(lambda one, two: {"anyOf": [one, two]}, inner, inner)
+        st.builds(lambda subschema: {"type": "object", "properties": {"a": subschema}, "required": ["a"]}, inner)
+        | st.builds(lambda a, b: {"properties": {"a": a, "b": b}, "unevaluatedProperties": False}, inner, inner)
+        | st.builds(lambda subschema: {"type": "array", "items": subschema}, inner)
+        | st.builds(lambda a, b: {"anyOf": [a, b]}, inner, inner)
     ),
     max_leaves=4,
 )
@@ -112,14 +112,14 @@ def _accepted(schema: Any) -> list[bool] | None:
 def test_a_compact_schema_accepts_exactly_what_the_whole_one_does(schema: Any) -> None:
     assume(isinstance(schema, dict))
     assume(_accepted(schema) is not None)
-    for one in (schema, change_schemas(schema, _remarked)):
-        whole = _accepted(one)
-        if whole is None:
+    for variant in (schema, change_schemas(schema, _remarked)):
+        expected = _accepted(variant)
+        if expected is None:
             continue  # the oldest dialect knows no empty `required`
-        before = json.dumps(one)
-        compact = compact_schema(one)
-        assert _accepted(compact) == whole
-        assert len(json.dumps(compact)) <= len(before) == len(json.dumps(one))
+        before = json.dumps(variant)
+        compact = compact_schema(variant)
+        assert _accepted(compact) == expected
+        assert len(json.dumps(compact)) <= len(before) == len(json.dumps(variant))
 
 
 def test_a_schema_nested_too_deeply_is_not_compacted() -> None:
@@ -135,6 +135,6 @@ def test_a_schema_nested_too_deeply_is_not_compacted() -> None:
 def test_compiled_validators_agree_on_whole_and_compact_schemas() -> None:
     schema = {**OBJECT, "title": "T", "$schema": DRAFT_7, "$defs": {"B": {}}, "additionalProperties": False}
     for mode in ("strict", "lenient"):
-        whole, compact = CompiledSchema(schema, mode), CompiledSchema(compact_schema(schema), mode)
+        full, compact = CompiledSchema(schema, mode), CompiledSchema(compact_schema(schema), mode)
         for value in POOL:
-            assert whole.accepts(value) == compact.accepts(value)
+            assert full.accepts(value) == compact.accepts(value)

@@ -65,8 +65,8 @@ async def test_configured_schema_edits_strip_titles_and_add_properties(tmp_path:
 
 async def test_configured_entries_get_short_descriptions_and_compact_schemas(tmp_path: Path) -> None:
     """Arguments are still checked against the schema of the server, and what the user wrote stays as long as it is."""
-    words = {"type": "string", "title": "Path", "description": "A path. It is relative to the root."}
-    schema = {"type": "object", "title": "A", "properties": {"path": words}, "required": ["path"]}
+    path_schema = {"type": "string", "title": "Path", "description": "A path. It is relative to the root."}
+    schema = {"type": "object", "title": "A", "properties": {"path": path_schema}, "required": ["path"]}
     (tmp_path / "schemas.json").write_text(json.dumps(dict.fromkeys(("short", "whole", "own"), schema)))
     called = tmp_path / "called"
     tools = {

@@ -42,13 +42,13 @@ async def test_a_failed_subscription_and_a_stray_unsubscription_keep_nothing_of_
     (server,) = config_of({"servers": {"up": {"command": "up", "session": "client"}}}).servers
     registry = SubscriptionRegistry(server, ErrorMessages(server), unreachable, lambda key: None)
     caller = Caller()
-    gone = weakref.ref(caller)
+    caller_ref = weakref.ref(caller)
     with pytest.raises(CallError):
         await registry.watch("x:one", caller, caller, print)
     await registry.unwatch("x:two", caller, caller)
     del caller
     gc.collect()
-    assert gone() is None
+    assert caller_ref() is None
 
 
 class ScriptedLink(Link):
@@ -81,8 +81,8 @@ async def session_on(link: ScriptedLink) -> UpstreamSession:
     attribution = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
     peer = Peer(link, notified=lambda *_: None, requested=nothing_offered, lost=lambda _: None)
     await link.open(peer)
-    offered = {"resources": {"subscribe": True}, "logging": {}}
-    return UpstreamSession(peer, Agreement("handshake", "2025-11-25", offered, None, {}), "stdio", {}, attribution)
+    capabilities = {"resources": {"subscribe": True}, "logging": {}}
+    return UpstreamSession(peer, Agreement("handshake", "2025-11-25", capabilities, None, {}), "stdio", {}, attribution)
 
 
 def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
@@ -124,11 +124,11 @@ async def test_a_server_that_never_answers_a_log_level_is_not_waited_for(monkeyp
 async def test_who_begins_to_watch_while_the_former_server_ends_is_notified_like_the_others() -> None:
     session = await session_on(ScriptedLink())
     former, coming = registry_on(session), registry_on(session)
-    heard: list[str] = []
-    await former.watch("x:one", None, "early", lambda _: heard.append("early"))
-    await coming.watch("x:one", None, "late", lambda _: heard.append("late"))
-    await coming.watch("x:two", None, "late", lambda _: heard.append("two"))
+    notified: list[str] = []
+    await former.watch("x:one", None, "early", lambda _: notified.append("early"))
+    await coming.watch("x:one", None, "late", lambda _: notified.append("late"))
+    await coming.watch("x:two", None, "late", lambda _: notified.append("two"))
     coming.inherit(former)
     for uri in ("x:one", "x:two"):
         coming.updated(None, {"uri": uri})
-    assert sorted(heard) == ["early", "late", "two"]
+    assert sorted(notified) == ["early", "late", "two"]

@@ -55,5 +55,5 @@ def test_every_method_belongs_to_the_same_eras_as_in_the_sdk() -> None:
     eras: dict[str, set[str]] = {}
     for method, revision in methods.CLIENT_REQUESTS:
         eras.setdefault(method, set()).add("modern" if revision in era.MODERN_REVISIONS else "handshake")
-    assert {method for method, found in eras.items() if found == {"modern"}} == era.MODERN_ONLY
-    assert {method for method, found in eras.items() if found == {"handshake"}} == era.HANDSHAKE_ONLY
+    assert {method for method, eras_of_method in eras.items() if eras_of_method == {"modern"}} == era.MODERN_ONLY
+    assert {method for method, eras_of_method in eras.items() if eras_of_method == {"handshake"}} == era.HANDSHAKE_ONLY

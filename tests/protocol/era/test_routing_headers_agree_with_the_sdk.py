@@ -122,8 +122,8 @@ def test_argument_headers_are_checked_as_the_sdk_does(
         expected = inbound.validate_mcp_param_headers(schema, arguments, _Lines(lines))
     except ValueError:
         return  # as above
-    found = routing_headers.check_params(folded, arguments, schema)
-    assert (found.code if found else None) == (expected.code if expected else None)
+    error = routing_headers.check_params(folded, arguments, schema)
+    assert (error.code if error else None) == (expected.code if expected else None)
 
 
 class _Lines(dict[str, str]):
@@ -169,8 +169,8 @@ def test_a_request_is_refused_for_its_headers_exactly_when_the_sdk_refuses_it(
         expected = _sdk_verdict(message, lines)
     except ValueError:
         return  # a broken sentinel ends the SDK's check
-    found = routing_headers.check(lines, message, None)
-    assert (found.code if found else None) == expected
+    error = routing_headers.check(lines, message, None)
+    assert (error.code if error else None) == expected
 
 
 def _sdk_verdict(message: dict[str, Any], lines: list[tuple[str, str]]) -> int | None:

@@ -49,10 +49,10 @@ async def hub_client(directory: Path, servers: dict[str, Any], **root: Any) -> A
         yield opened
 
 
-async def verified(opened: Client[Any], found: Skill) -> None:
+async def verified(opened: Client[Any], listed_skill: Skill) -> None:
     """Read every file of a skill and compare it with the manifest, as a host must."""
-    assert found.resources != "dynamic"
-    for file in found.resources:
+    assert listed_skill.resources != "dynamic"
+    for file in listed_skill.resources:
         (content,) = await opened.read_resource(file.uri)
         data = base64.b64decode(content.blob) if hasattr(content, "blob") else content.text.encode()
         assert (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}") == (file.size, file.digest)
@@ -64,21 +64,21 @@ async def unknown(opened: Client[Any], uri: str) -> bool:
     return refused.value.error.code == -32602
 
 
-def paths(found: list[Skill]) -> list[str]:
-    return [one.uri for one in found]
+def paths(skills: list[Skill]) -> list[str]:
+    return [listed_skill.uri for listed_skill in skills]
 
 
 async def test_the_skills_of_a_server_pass_unchanged(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf", "Fill in forms.\nlicense: MIT\nversion: 1.10", references__forms_md="ünïcode\n")
     skill(tmp_path / "s/team/refunds", "refunds", scripts__pay_py="print()")
     async with client([python_with_sdk(), str(SERVER), str(tmp_path / "s")]) as direct:
-        wanted = await direct.list_skills()
-    assert len(wanted) == 2
+        expected = await direct.list_skills()
+    assert len(expected) == 2
     async with hub_client(tmp_path, {"a": serving(tmp_path / "s", "1")}) as opened:
-        assert (await opened.list_skills_mcp()).skills == wanted
-        assert [await opened.get_skill(one.uri) for one in wanted] == wanted
-        for one in wanted:
-            await verified(opened, one)
+        assert (await opened.list_skills_mcp()).skills == expected
+        assert [await opened.get_skill(listed_skill.uri) for listed_skill in expected] == expected
+        for listed_skill in expected:
+            await verified(opened, listed_skill)
         assert await unknown(opened, "skill://pdf/references/forms_md")
         assert await unknown(opened, "skill://nobody/SKILL.md")
 
@@ -89,13 +89,13 @@ async def test_the_hubs_own_skills_have_manifests_and_follow_their_files(tmp_pat
     async with hub_client(tmp_path, {}, skills="skills") as opened:
         assert opened.server_capabilities is not None
         assert opened.server_capabilities.extensions == {EXTENSION: {}}
-        (found,) = await opened.list_skills()  # what no client would take is read as resources alone
-        assert found.frontmatter.root == {"name": "pdf", "description": "Fill in forms.", "version": 1.1}
-        assert await opened.get_skill(found.uri) == found
-        await verified(opened, found)
+        (listed_skill,) = await opened.list_skills()  # what no client would take is read as resources alone
+        assert listed_skill.frontmatter.root == {"name": "pdf", "description": "Fill in forms.", "version": 1.1}
+        assert await opened.get_skill(listed_skill.uri) == listed_skill
+        await verified(opened, listed_skill)
         (tmp_path / "skills/pdf/references/forms_md").write_text("a new text\n")
-        changed = await opened.get_skill(found.uri)
-        assert changed != found
+        changed = await opened.get_skill(listed_skill.uri)
+        assert changed != listed_skill
         await verified(opened, changed)
         assert await unknown(opened, "skill://none/SKILL.md")
 
@@ -128,10 +128,10 @@ async def test_equal_skills_of_two_servers_are_both_served_if_on_conflict_allows
     async with hub_client(tmp_path, servers, on_conflict="rename") as opened:
         listed = await opened.list_skills()
         assert paths(listed) == ["skill://pdf/SKILL.md", PREFIXED]
-        for found in listed:
-            assert found.frontmatter.description == ("Of b." if found.uri == PREFIXED else "Of a.")
-            assert await opened.get_skill(found.uri) == found
-            await verified(opened, found)
+        for listed_skill in listed:
+            assert listed_skill.frontmatter.description == ("Of b." if listed_skill.uri == PREFIXED else "Of a.")
+            assert await opened.get_skill(listed_skill.uri) == listed_skill
+            await verified(opened, listed_skill)
 
 
 async def test_a_skill_file_keeps_its_uri_even_if_a_later_server_lists_it(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ async def test_a_skill_file_keeps_its_uri_even_if_a_later_server_lists_it(tmp_pa
     skill(tmp_path / "b/pdf", "pdf", "Of b.", notes="of b")
     servers = {"a": serving(tmp_path / "a")}  # it has its notes by a template, and the hub itself lists them
     async with hub_client(tmp_path, servers, skills="b", on_conflict="rename") as opened:
-        own, other = await opened.list_skills()
-        assert [own.uri, other.uri] == ["skill://pdf/SKILL.md", "mcp-hub://skills/skill://pdf/SKILL.md"]
+        own, renamed = await opened.list_skills()
+        assert [own.uri, renamed.uri] == ["skill://pdf/SKILL.md", "mcp-hub://skills/skill://pdf/SKILL.md"]
         await verified(opened, own)
-        await verified(opened, other)
+        await verified(opened, renamed)
 
 
 RULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -169,9 +169,9 @@ async def test_a_skill_that_later_gets_a_refused_file_becomes_unknown(tmp_path: 
     skill(tmp_path / "s/pdf", "pdf")
     rule = ["a/skill://pdf/private/*"]
     async with hub_client(tmp_path, {"a": serving(tmp_path / "s")}, blacklist=rule) as opened:
-        (found,) = await opened.list_skills()
+        (listed_skill,) = await opened.list_skills()
         skill(tmp_path / "s/pdf", "pdf", private__key="a secret")
-        assert await unknown(opened, found.uri)
+        assert await unknown(opened, listed_skill.uri)
 
 
 async def test_a_profile_lists_only_skills_whose_files_it_allows(tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ async def test_a_profile_lists_only_skills_whose_files_it_allows(tmp_path: Path)
     profiles = {"few": {"tools": ["a/skill://pdf/*"]}}
     config = write_config(tmp_path, {"a": serving(tmp_path / "s")}, profiles=profiles, list_wait=PATIENCE)
     async with client([*HUB, "serve", "--config", str(config), "--profile", "few"]) as opened:
-        (found,) = await opened.list_skills()
-        assert found.uri == "skill://pdf/SKILL.md"
-        await verified(opened, found)
+        (listed_skill,) = await opened.list_skills()
+        assert listed_skill.uri == "skill://pdf/SKILL.md"
+        await verified(opened, listed_skill)
         assert await unknown(opened, "skill://other/SKILL.md")
 
 
@@ -190,11 +190,11 @@ async def test_an_unlisted_skill_can_be_fetched_if_its_file_is_readable(tmp_path
     skill(tmp_path / "s/pdf", "pdf")
     async with hub_client(tmp_path, {"a": serving(tmp_path / "s", keep_catalog=False)}) as opened:
         await opened.list_skills()
-        (link,) = [one.uri_template for one in await opened.list_resource_templates()]
+        (link,) = [template.uri_template for template in await opened.list_resource_templates()]
         assert link == "skill://pdf/{path*}"
         skill(tmp_path / "s/pdf/nested", "nested", notes="inside")
-        found = await opened.get_skill("skill://pdf/nested/SKILL.md")
-        await verified(opened, found)
+        fetched_skill = await opened.get_skill("skill://pdf/nested/SKILL.md")
+        await verified(opened, fetched_skill)
 
 
 async def test_a_skill_changed_without_notification_is_refreshed_after_a_list_request(tmp_path: Path) -> None:

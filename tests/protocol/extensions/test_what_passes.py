@@ -30,18 +30,18 @@ async def call(client: StdioClient, name: str, arguments: dict[str, Any] | None 
     return await client.call(name, arguments, _meta=META)
 
 
-async def task(client: StdioClient, verb: str, task_id: str, **more: Any) -> Any:
-    return await client.request(f"tasks/{verb}", {"taskId": task_id, "_meta": META, **more})
+async def task(client: StdioClient, verb: str, task_id: str, **extra_params: Any) -> Any:
+    return await client.request(f"tasks/{verb}", {"taskId": task_id, "_meta": META, **extra_params})
 
 
 async def finished(client: StdioClient, task_id: str) -> Any:
     async with asyncio.timeout(PATIENCE):
-        while (found := await task(client, "get", task_id))["status"] in ("working", "input_required"):
-            for key, question in found.get("inputRequests", {}).items():
+        while (state := await task(client, "get", task_id))["status"] in ("working", "input_required"):
+            for key, question in state.get("inputRequests", {}).items():
                 assert question["params"]["message"].startswith(("a asks: ", "b asks: "))
                 answer = {"action": "accept", "content": {"confirm": True}}
                 assert (await task(client, "update", task_id, inputResponses={key: answer}))["resultType"] == "complete"
-    return found
+    return state
 
 
 @pytest.mark.parametrize("modern", [True, False])
@@ -49,15 +49,15 @@ async def test_forwarded_extensions_are_advertised_in_their_era(tmp_path: Path, 
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         await client.tool_names()  # from now on what the server has is kept
     async with hub(tmp_path, {"a": server("a")}, modern=modern, handshake=False, list_wait=20) as client:
-        said = await client.request("server/discover") if modern else await client.initialize()
-    assert set(said["capabilities"]["extensions"]) == ({UI, TASKS, SKILLS_EXTENSION} if modern else {UI})
+        result = await client.request("server/discover") if modern else await client.initialize()
+    assert set(result["capabilities"]["extensions"]) == ({UI, TASKS, SKILLS_EXTENSION} if modern else {UI})
 
 
 async def test_without_a_server_that_has_an_extension_only_skills_are_advertised(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking("--era", "modern")}, modern=True, list_wait=20) as client:
         await client.tool_names()
-        said = await client.request("server/discover")
-        assert said["capabilities"]["extensions"] == {SKILLS_EXTENSION: {}}
+        result = await client.request("server/discover")
+        assert result["capabilities"]["extensions"] == {SKILLS_EXTENSION: {}}
         with pytest.raises(RpcError) as refused:
             await task(client, "get", "x")
         assert refused.value.code == -32601
@@ -67,9 +67,9 @@ async def test_without_a_server_that_has_an_extension_only_skills_are_advertised
 async def test_a_server_receives_the_clients_forwardable_extensions(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}, modern=True, list_wait=20) as client:
         await call(client, "a__echo", {"text": "x"})
-        told = json.loads((await call(client, "a__declared"))["content"][0]["text"])
+        declared = json.loads((await call(client, "a__declared"))["content"][0]["text"])
     passed = {UI: DECLARED[UI], TASKS: {}} if era == "modern" else {UI: DECLARED[UI]}
-    assert told == {"roots": {}, "extensions": passed}
+    assert declared == {"roots": {}, "extensions": passed}
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
@@ -81,11 +81,11 @@ async def test_a_handshake_clients_extensions_are_forwarded_without_modern_ones(
 async def test_tasks_of_two_equal_servers_are_distinguished(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a"), "b": server("b")}, modern=True, list_wait=20) as client:
         await client.tool_names()
-        made = [await call(client, f"{name}__{tool}") for name in "ab" for tool in ("confirm_delete", "multi_input")]
-        assert {one["resultType"] for one in made} == {"task"}
-        ends = [await finished(client, one["taskId"]) for one in made]
-    assert [end["taskId"] for end in ends] == [one["taskId"] for one in made]
-    texts = [end["result"]["content"][0]["text"] for end in ends]
+        created = [await call(client, f"{name}__{tool}") for name in "ab" for tool in ("confirm_delete", "multi_input")]
+        assert {new_task["resultType"] for new_task in created} == {"task"}
+        final_states = [await finished(client, new_task["taskId"]) for new_task in created]
+    assert [state["taskId"] for state in final_states] == [new_task["taskId"] for new_task in created]
+    texts = [state["result"]["content"][0]["text"] for state in final_states]
     assert texts == ["deleted: True", "answered: first, second"] * 2
 
 
@@ -111,19 +111,19 @@ async def test_the_error_of_a_failed_task_is_post_processed_too(tmp_path: Path) 
     step = {"step": "redacting:redact"}
     async with hub(tmp_path, {"a": server("a", postprocess=[step])}, modern=True, list_wait=20) as client:
         broken = (await call(client, "a__protocol_error_job"))["taskId"]
-        found = await finished(client, broken)
-    assert found["status"] == "failed"
-    assert (found["error"]["message"], found["error"]["code"]) == ("This job ***", -32603)
-    assert "breaks" not in json.dumps(found)
+        state = await finished(client, broken)
+    assert state["status"] == "failed"
+    assert (state["error"]["message"], state["error"]["code"]) == ("This job ***", -32603)
+    assert "breaks" not in json.dumps(state)
 
 
 async def test_a_task_of_a_now_refused_tool_is_answered_like_an_unknown_task(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
-        made = (await call(client, "a__confirm_delete"))["taskId"]
+        task_id = (await call(client, "a__confirm_delete"))["taskId"]
     refusing = {"a": server("a", disable_tools=["confirm_delete"])}
     async with hub(tmp_path, refusing, modern=True, list_wait=20) as client:
         await client.tool_names()
-        for sealed in (made, "made-up", made[:-2], "hub-task.x.y"):
+        for sealed in (task_id, "made-up", task_id[:-2], "hub-task.x.y"):
             for verb in ("get", "update", "cancel"):
                 with pytest.raises(RpcError) as refused:
                     await task(client, verb, sealed)
@@ -132,19 +132,19 @@ async def test_a_task_of_a_now_refused_tool_is_answered_like_an_unknown_task(tmp
 
 async def test_a_task_id_stays_valid_after_a_restart_of_the_hub(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
-        made = (await call(client, "a__confirm_delete"))["taskId"]
+        task_id = (await call(client, "a__confirm_delete"))["taskId"]
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         await client.tool_names()
         with pytest.raises(RpcError) as refused:
-            await task(client, "get", made)
+            await task(client, "get", task_id)
         assert "Unknown task" in refused.value.error["message"]
-        assert made not in refused.value.error["message"]  # it is the server, started anew, that does not know it
+        assert task_id not in refused.value.error["message"]  # it is the server, started anew, that does not know it
 
 
 async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
-        made = (await call(client, "a__confirm_delete"))["taskId"]
-        for attempt in (client.request("tasks/get", {"taskId": made}), client.call("a__failing_job")):
+        task_id = (await call(client, "a__confirm_delete"))["taskId"]
+        for attempt in (client.request("tasks/get", {"taskId": task_id}), client.call("a__failing_job")):
             with pytest.raises(RpcError) as refused:
                 await attempt
             assert refused.value.code == -32021
@@ -154,13 +154,13 @@ async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_p
 
 def test_a_task_id_of_one_replica_is_valid_at_the_others_and_names_its_replica() -> None:
     route, keys = Route("a", TOOLS, "tool"), [b"k" * 32, b"l" * 32]
-    one, another = TaskIds(*keys, place="one"), TaskIds(*reversed(keys), place="another")
-    sealed = one.seal("ann", route, "7")
-    assert another.open("ann", sealed) == one.open("ann", sealed) == (route, "7")
-    assert another.place_of("ann", sealed) == "one"
+    first, second = TaskIds(*keys, place="one"), TaskIds(*reversed(keys), place="another")
+    sealed = first.seal("ann", route, "7")
+    assert second.open("ann", sealed) == first.open("ann", sealed) == (route, "7")
+    assert second.place_of("ann", sealed) == "one"
     assert TaskIds(keys[0]).place_of("ann", TaskIds(keys[0]).seal("ann", route, "7")) == ""
     with pytest.raises(ProtocolError):
-        another.place_of("bob", sealed)
+        second.place_of("bob", sealed)
 
 
 def test_a_task_id_is_valid_only_for_the_caller_that_received_it() -> None:
@@ -168,9 +168,9 @@ def test_a_task_id_is_valid_only_for_the_caller_that_received_it() -> None:
     for caller in (None, "", "token", "None"):
         sealed = ids.seal(caller, route, "7")
         assert ids.open(caller, sealed) == (route, "7")
-        for other in {None, "", "token", "None"} - {caller}:
+        for other_caller in {None, "", "token", "None"} - {caller}:
             with pytest.raises(ProtocolError):
-                ids.open(other, sealed)
+                ids.open(other_caller, sealed)
         with pytest.raises(ProtocolError):
             TaskIds(b"l" * 32).open(caller, sealed)
         for n in range(len(sealed)):

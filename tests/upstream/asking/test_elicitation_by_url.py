@@ -59,7 +59,7 @@ async def test_an_elicitation_with_a_non_web_url_is_refused(tmp_path: Path, era:
         answer = await client.start("tools/call", {"name": "a__ask", "arguments": question})
         error = answer["error"] if era == "modern" else text_of(answer)["error"]
         assert error["code"] == -32600
-        assert [one for one in client.notifications if "id" in one] == []
+        assert [message for message in client.notifications if "id" in message] == []
 
 
 async def test_the_url_elicitation_required_error_passes_with_its_ids(tmp_path: Path) -> None:
@@ -109,16 +109,16 @@ async def test_a_client_with_too_many_parked_calls_gets_the_servers_error_and_no
 ) -> None:
     async with modern(tmp_path) as client:
         for number in range(MAX_PARKED):
-            asked_for = await call(client, "a__visit", {"id": str(number), "url": "https://example.com/y"})
-            assert asked_for["resultType"] == "input_required"
+            parked = await call(client, "a__visit", {"id": str(number), "url": "https://example.com/y"})
+            assert parked["resultType"] == "input_required"
         with pytest.raises(RpcError) as refused:
             await call(client, "a__visit", {"id": "more", "url": "https://example.com/y"})
         assert refused.value.code == -32042
-        (key,) = asked_for["inputRequests"]
-        retry = {"requestState": asked_for["requestState"], "inputResponses": {key: ACCEPTED}}
+        (key,) = parked["inputRequests"]
+        retry = {"requestState": parked["requestState"], "inputResponses": {key: ACCEPTED}}
         assert (await call(client, "a__visit", {"id": str(number)}, **retry))["resultType"] == "complete"
-        again = await call(client, "a__visit", {"id": "again", "url": "https://example.com/y"})
-        assert again["resultType"] == "input_required"
+        second_call = await call(client, "a__visit", {"id": "again", "url": "https://example.com/y"})
+        assert second_call["resultType"] == "input_required"
 
 
 async def test_a_modern_client_without_url_elicitation_gets_the_servers_error(tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_completion_i
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         question = {"method": "elicitation/create", "params": URL}
         running = client.start("tools/call", {"name": "a__ask", "arguments": question})
-        (asked_for,) = await asked(client)
-        minted = asked_for["params"].pop("elicitationId")
-        assert asked_for["params"] == NAMED
-        respond(client, asked_for, result=ACCEPTED)
+        (elicitation,) = await asked(client)
+        minted = elicitation["params"].pop("elicitationId")
+        assert elicitation["params"] == NAMED
+        respond(client, elicitation, result=ACCEPTED)
         async with asyncio.timeout(PATIENCE):
             assert text_of(await running) == {"key0": ACCEPTED}
         await client.notified(COMPLETE)
@@ -143,7 +143,7 @@ async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_completion_i
 
 
 async def test_a_completed_elicitation_is_notified_only_to_the_client_that_was_asked(tmp_path: Path) -> None:
-    heard: dict[str, list[Any]] = {"one": [], "two": []}
+    completions: dict[str, list[Any]] = {"one": [], "two": []}
 
     def client(name: str, base: str) -> Any:
         async def elicit(context: Any, params: Any) -> Any:
@@ -153,22 +153,22 @@ async def test_a_completed_elicitation_is_notified_only_to_the_client_that_was_a
 
         async def notified(message: Any) -> None:
             if getattr(message, "method", None) == COMPLETE:
-                heard[name].append(message.params.elicitation_id)
+                completions[name].append(message.params.elicitation_id)
 
         return sdk(base + "/mcp", "handshake", elicitation_callback=elicit, message_handler=notified)
 
     async with (
         network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
-        client("one", base) as one,
-        client("two", base) as two,
+        client("one", base) as first,
+        client("two", base) as second,
         asyncio.timeout(PATIENCE),
     ):
-        for name, of in (("1", one), ("2", two)):
+        for name, asking_client in (("1", first), ("2", second)):
             question = {"method": "elicitation/create", "params": {**URL, "elicitationId": name}}
-            result = await of.call_tool("a__ask", question)
+            result = await asking_client.call_tool("a__ask", question)
             assert json.loads(result.content[0].text)["result"]["action"] == "accept"
         for name in ("2", "1"):
-            await two.call_tool("a__complete", {"id": name})
-        while not (heard["one"] and heard["two"]):
-            await one.call_tool("a__echo", {"text": "x"})
-    assert heard == {"one": ["a/1"], "two": ["a/2"]}
+            await second.call_tool("a__complete", {"id": name})
+        while not (completions["one"] and completions["two"]):
+            await first.call_tool("a__echo", {"text": "x"})
+    assert completions == {"one": ["a/1"], "two": ["a/2"]}

@@ -67,8 +67,8 @@ async def running(tmp: Path, **entries: dict[str, Any]) -> AsyncIterator[Place]:
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     entries: dict[str, dict[str, Any]] = {name: {"path": name} for name in PLAIN if name != "both"}
     entries |= {"both": {}, "nothing": {"allow": []}, "forms": {"allow": ["elicitation"]}, "one": {"max_questions": 1}}
-    async with running(tmp_path_factory.mktemp("asking"), **entries) as found:
-        yield found
+    async with running(tmp_path_factory.mktemp("asking"), **entries) as started:
+        yield started
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Person:
                 await self.may.wait()
 
 
-async def said(client: Client, tool: str, **arguments: Any) -> Any:
+async def tool_result(client: Client, tool: str, **arguments: Any) -> Any:
     """What a tool answers; the code of the error if the call ends in one."""
     async with asyncio.timeout(PATIENCE):
         try:
@@ -118,13 +118,13 @@ async def said(client: Client, tool: str, **arguments: Any) -> Any:
 
 def names_in(answer: Any) -> list[str]:
     """The names that answers are given with, whichever era the server was spoken to in."""
-    given = [one["result"] for one in answer] if isinstance(answer, list) else list(answer.values())
-    return [one["content"].get("name") or one["content"]["text"] for one in given]
+    results = [entry["result"] for entry in answer] if isinstance(answer, list) else list(answer.values())
+    return [entry["content"].get("name") or entry["content"]["text"] for entry in results]
 
 
 def refusals_in(answer: Any) -> list[int]:
     """The codes of the refusals, those that a server gets or the one that ends the call."""
-    return [answer] if isinstance(answer, int) else [one["error"]["code"] for one in answer if "error" in one]
+    return [answer] if isinstance(answer, int) else [entry["error"]["code"] for entry in answer if "error" in entry]
 
 
 @pytest.mark.parametrize(("era", "server", "path"), list(itertools.product(ERAS, PLAIN, ("/mcp", "/sse"))))
@@ -133,8 +133,8 @@ async def test_a_minimal_entry_lets_a_server_send_requests_to_clients_of_both_er
 ) -> None:
     person = Person("Ada")
     async with place.client(era, person, path) as client:
-        assert names_in(await said(client, f"{server}__ask")) == ["Ada"]
-        sampled = await said(client, f"{server}__ask", method="sampling/createMessage", params=SAMPLING)
+        assert names_in(await tool_result(client, f"{server}__ask")) == ["Ada"]
+        sampled = await tool_result(client, f"{server}__ask", method="sampling/createMessage", params=SAMPLING)
         assert names_in(sampled) == ["Ada"]
     assert person.asked == [f"{server} asks: who?", "2+2?"]
 
@@ -145,12 +145,12 @@ async def test_a_dual_era_server_is_used_in_the_era_of_each_caller(
 ) -> None:
     async with place.client("handshake") as old, place.client("modern") as new:
         for _ in range(2):
-            assert (await said(old, f"{server}__era"), await said(new, f"{server}__era")) == spoken
+            assert (await tool_result(old, f"{server}__era"), await tool_result(new, f"{server}__era")) == spoken
 
 
 async def test_a_server_that_negotiates_another_era_is_used_in_that_era(place: Place) -> None:
     async with place.client("handshake") as client:
-        assert await said(client, "confused__era") == "modern"
+        assert await tool_result(client, "confused__era") == "modern"
 
 
 @pytest.mark.parametrize("server", ["both", "handshake"])
@@ -159,45 +159,45 @@ async def test_concurrent_callers_receive_only_requests_of_their_own_calls(
     place: Place, server: str, eras: tuple[str, str]
 ) -> None:
     release = asyncio.Event()
-    one, two = Person("Ada", may=release), Person("Ben", may=release)
-    async with place.client(eras[0], one) as first, place.client(eras[1], two) as second:
-        answers = [asyncio.ensure_future(said(client, f"{server}__ask", count=2)) for client in (first, second)]
+    ada, ben = Person("Ada", may=release), Person("Ben", may=release)
+    async with place.client(eras[0], ada) as first, place.client(eras[1], ben) as second:
+        answers = [asyncio.ensure_future(tool_result(client, f"{server}__ask", count=2)) for client in (first, second)]
         async with asyncio.timeout(PATIENCE):
-            await one.came.wait()
-            await two.came.wait()  # both calls have a question open
+            await ada.came.wait()
+            await ben.came.wait()  # both calls have a question open
         release.set()
-        found = [names_in(await answer) for answer in answers]
+        names_by_call = [names_in(await answer) for answer in answers]
     handshake = [["Ada"] * 2, ["Ben"] * 2]
-    assert found == [names[: len(got)] for names, got in zip(handshake, found, strict=True)]
-    assert (len(one.asked), len(two.asked)) == (2, 2)
+    assert names_by_call == [names[: len(got)] for names, got in zip(handshake, names_by_call, strict=True)]
+    assert (len(ada.asked), len(ben.asked)) == (2, 2)
 
 
 async def test_a_server_request_outside_a_calls_stream_needs_an_unambiguous_caller(tmp_path: Path) -> None:
     """It is passed on while calls of one caller are running, the first one included, and refused while others' are."""
-    one, two = Person("Ada", may=asyncio.Event()), Person("Ben")
-    assert one.may is not None
+    ada, ben = Person("Ada", may=asyncio.Event()), Person("Ben")
+    assert ada.may is not None
     async with (
         running(tmp_path, up={}) as place,
-        place.client("handshake", one) as first,
-        place.client("handshake", two) as second,
+        place.client("handshake", ada) as first,
+        place.client("handshake", ben) as second,
     ):
-        answer = asyncio.ensure_future(said(first, "up__aside"))
+        answer = asyncio.ensure_future(tool_result(first, "up__aside"))
         async with asyncio.timeout(PATIENCE):
-            await one.came.wait()
-        assert refusals_in(await said(second, "up__aside")) == [-32600]
-        one.may.set()
+            await ada.came.wait()
+        assert refusals_in(await tool_result(second, "up__aside")) == [-32600]
+        ada.may.set()
         assert names_in(await answer) == ["Ada"]
-    assert (len(one.asked), len(two.asked)) == (1, 0)
+    assert (len(ada.asked), len(ben.asked)) == (1, 0)
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
 async def test_a_request_that_its_caller_cannot_answer_is_refused_and_reaches_no_other_client(
     place: Place, era: str, server: str
 ) -> None:
-    able, other = Person("Ada"), "modern" if era == "handshake" else "handshake"
-    async with place.client(other, able) as bystander, place.client(era) as unable:
-        assert await said(bystander, f"{server}__era")
-        assert refusals_in(await said(unable, f"{server}__ask")) in ([-32601], [-32600])
+    able, other_era = Person("Ada"), "modern" if era == "handshake" else "handshake"
+    async with place.client(other_era, able) as bystander, place.client(era) as unable:
+        assert await tool_result(bystander, f"{server}__era")
+        assert refusals_in(await tool_result(unable, f"{server}__ask")) in ([-32601], [-32600])
     assert able.asked == []
 
 
@@ -205,30 +205,30 @@ async def test_a_request_that_its_caller_cannot_answer_is_refused_and_reaches_no
 async def test_a_request_kind_forbidden_by_an_entry_is_neither_declared_nor_forwarded(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
-        declared = [set(await said(client, f"{server}__declared")) for server in ("both", "forms", "nothing")]
+        declared = [set(await tool_result(client, f"{server}__declared")) for server in ("both", "forms", "nothing")]
         assert declared[0] >= {"elicitation", "sampling"}
         assert declared[1:] == [{"elicitation"}, set()]
-        assert refusals_in(await said(client, "nothing__ask")) in ([-32601], [-32600])
-        sampling = await said(client, "forms__ask", method="sampling/createMessage", params=SAMPLING)
+        assert refusals_in(await tool_result(client, "nothing__ask")) in ([-32601], [-32600])
+        sampling = await tool_result(client, "forms__ask", method="sampling/createMessage", params=SAMPLING)
         assert refusals_in(sampling) in ([-32601], [-32600])
         assert person.asked == []
-        assert names_in(await said(client, "forms__ask")) == ["Ada"]
+        assert names_in(await tool_result(client, "forms__ask")) == ["Ada"]
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
 async def test_the_fourth_server_request_of_a_call_is_refused(place: Place, era: str, server: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
-        assert refusals_in(await said(client, f"{server}__ask", count=4)) == [-32600]
+        assert refusals_in(await tool_result(client, f"{server}__ask", count=4)) == [-32600]
         assert len(person.asked) == 3
-        assert names_in(await said(client, f"{server}__ask")) == ["Ada"]  # the next call has its own three
+        assert names_in(await tool_result(client, f"{server}__ask")) == ["Ada"]  # the next call has its own three
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_max_questions_of_an_entry_limits_the_server_requests_of_a_call(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
-        assert refusals_in(await said(client, "one__ask", count=2)) == [-32600]
+        assert refusals_in(await tool_result(client, "one__ask", count=2)) == [-32600]
     assert len(person.asked) == 1
 
 
@@ -236,9 +236,9 @@ async def test_max_questions_of_an_entry_limits_the_server_requests_of_a_call(pl
 async def test_too_many_server_requests_at_once_are_all_refused(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
-        assert await said(client, "modern__at_once", count=4) == -32600
+        assert await tool_result(client, "modern__at_once", count=4) == -32600
         assert person.asked == []
-        assert names_in(await said(client, "modern__at_once", count=3)) == ["Ada"] * 3
+        assert names_in(await tool_result(client, "modern__at_once", count=3)) == ["Ada"] * 3
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
@@ -251,9 +251,9 @@ async def test_a_server_request_of_65_kib_is_refused_and_one_of_63_is_forwarded(
         return {"message": "x" * size * 1024, "requestedSchema": {"type": "object", "properties": {}}}
 
     async with place.client(era, person) as client:
-        assert refusals_in(await said(client, f"{server}__ask", params=question(65))) == [-32600]
+        assert refusals_in(await tool_result(client, f"{server}__ask", params=question(65))) == [-32600]
         assert person.asked == []
-        assert names_in(await said(client, f"{server}__ask", params=question(63))) == ["Ada"]
+        assert names_in(await tool_result(client, f"{server}__ask", params=question(63))) == ["Ada"]
 
 
 async def test_a_server_request_in_a_modern_session_reaches_no_modern_client(place: Place) -> None:
@@ -270,18 +270,18 @@ async def records_of(place: Place, client: Client, name: str, count: int) -> lis
     async with asyncio.timeout(PATIENCE):
         while True:
             lines = map(json.loads, place.records.read_text().splitlines() if place.records.exists() else ())
-            if len(found := [line for line in lines if line.get("name") == name]) >= count:
-                return found
+            if len(records := [line for line in lines if line.get("name") == name]) >= count:
+                return records
             await client.list_tools()
 
 
 async def test_a_call_record_lists_its_server_requests(tmp_path: Path) -> None:
     person = Person("Ada")
     async with running(tmp_path, up={"path": "handshake"}) as place, place.client("handshake", person) as client:
-        await said(client, "up__ask", count=4)
-        await said(client, "up__ask", method="sampling/createMessage", params=SAMPLING)
+        await tool_result(client, "up__ask", count=4)
+        await tool_result(client, "up__ask", method="sampling/createMessage", params=SAMPLING)
         first, second = (line["questions"] for line in await records_of(place, client, "up__ask", 2))
-    assert [one["outcome"] for one in first] == ["accept"] * 3 + ["refused"]
+    assert [entry["outcome"] for entry in first] == ["accept"] * 3 + ["refused"]
     assert "max_questions" in first[-1]["reason"]
     assert second == [{"method": "sampling/createMessage", "outcome": "answered"}]
 
@@ -289,12 +289,12 @@ async def test_a_call_record_lists_its_server_requests(tmp_path: Path) -> None:
 async def test_an_unused_era_session_is_closed(tmp_path: Path) -> None:
     async with running(tmp_path, up={"idle": 0.5}) as place:
         async with place.client("handshake") as old:
-            assert await said(old, "up__era") == "handshake"
+            assert await tool_result(old, "up__era") == "handshake"
         async with place.client("modern") as new, asyncio.timeout(PATIENCE):
             while "a session has ended" not in place.printed.read_text():
-                assert await said(new, "up__era") == "modern"
+                assert await tool_result(new, "up__era") == "modern"
         async with place.client("handshake") as old:
-            assert await said(old, "up__era") == "handshake"
+            assert await tool_result(old, "up__era") == "handshake"
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -304,7 +304,7 @@ async def test_an_open_server_request_survives_a_reload(tmp_path: Path, era: str
     person = Person("Ada", may=asyncio.Event())
     assert person.may is not None
     async with running(tmp_path, up={"path": path}) as place, place.client(era, person) as client:
-        answer = asyncio.ensure_future(said(client, "up__ask"))
+        answer = asyncio.ensure_future(tool_result(client, "up__ask"))
         async with asyncio.timeout(PATIENCE):
             await person.came.wait()
         directory = tmp_path / "hub"
@@ -316,5 +316,5 @@ async def test_an_open_server_request_survives_a_reload(tmp_path: Path, era: str
             await place.process.until(lambda n=count: place.process.stderr.count(b"servers.json again") >= n)
         person.may.set()
         assert names_in(await answer) == ["Ada"]
-        assert refusals_in(await said(client, "up__ask")) in ([-32601], [-32600])
+        assert refusals_in(await tool_result(client, "up__ask")) in ([-32601], [-32600])
     assert len(person.asked) == 1

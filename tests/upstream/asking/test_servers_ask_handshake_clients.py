@@ -54,8 +54,8 @@ def questions(client: StdioClient) -> list[dict[str, Any]]:
     return [message for message in client.notifications if "id" in message]
 
 
-def news(client: StdioClient, call: asyncio.Future[Any], seen: int) -> bool:
-    return call.done() or len(questions(client)) > seen
+def news(client: StdioClient, call: asyncio.Future[Any], count: int) -> bool:
+    return call.done() or len(questions(client)) > count
 
 
 async def asked(client: StdioClient, count: int = 1) -> list[dict[str, Any]]:
@@ -73,8 +73,8 @@ def named(method: str, params: dict[str, Any]) -> dict[str, Any]:
     """The params of a question of the server `a` as a client gets them."""
     if method == "roots/list":
         return params
-    words = {"message": f"a asks: {params['message']}"} if "message" in params else {}
-    return {**params, **words, "_meta": {"mcp-hub/server": "a"}}
+    text_fields = {"message": f"a asks: {params['message']}"} if "message" in params else {}
+    return {**params, **text_fields, "_meta": {"mcp-hub/server": "a"}}
 
 
 def text_of(message: dict[str, Any]) -> Any:
@@ -204,11 +204,11 @@ async def test_a_server_that_requests_input_without_end_is_stopped(tmp_path: Pat
         assert answered < 50
 
 
-def respondent(name: str, heard: list[str]) -> dict[str, Any]:
+def respondent(name: str, messages: list[str]) -> dict[str, Any]:
     """Callbacks of an SDK client that answers everything with its name."""
 
     async def elicit(context: Any, params: Any) -> types.ElicitResult:
-        heard.append(params.message)
+        messages.append(params.message)
         return types.ElicitResult(action="accept", content={"name": name})
 
     return {"elicitation_callback": elicit}
@@ -235,55 +235,55 @@ async def answer(client: Client) -> Any:
 async def test_over_a_network_each_client_answers_the_requests_of_its_own_calls(
     tmp_path: Path, path: str, entry: dict[str, Any]
 ) -> None:
-    first: list[str] = []
-    second: list[str] = []
+    first_messages: list[str] = []
+    second_messages: list[str] = []
     async with (
         network_hub(tmp_path / "hub", {"a": entry}) as (_, base),
-        sdk(base + path, "handshake", **respondent("one", first)) as one,
-        sdk(base + path, "handshake", **respondent("two", second)) as two,
+        sdk(base + path, "handshake", **respondent("one", first_messages)) as first_client,
+        sdk(base + path, "handshake", **respondent("two", second_messages)) as second_client,
     ):
-        for client, name in ((one, "one"), (two, "two"), (one, "one")):
-            found = await answer(client)
-            found = found["result"] if "result" in found else found["key0"]
-            assert found["content"] == {"name": name}
-    assert (len(first), len(second)) == (2, 1)
+        for client, name in ((first_client, "one"), (second_client, "two"), (first_client, "one")):
+            received = await answer(client)
+            received = received["result"] if "result" in received else received["key0"]
+            assert received["content"] == {"name": name}
+    assert (len(first_messages), len(second_messages)) == (2, 1)
 
 
 async def test_a_shared_server_may_not_request_what_its_entry_forbids(tmp_path: Path) -> None:
-    heard: list[str] = []
+    messages: list[str] = []
     async with (
         network_hub(tmp_path / "hub", {"a": asking(allow=[])}) as (_, base),
-        sdk(base + "/mcp", "handshake", **respondent("one", heard)) as client,
+        sdk(base + "/mcp", "handshake", **respondent("one", messages)) as client,
     ):
         declared = await client.call_tool("a__declared", {})
         assert declared.content[0].text == "{}"  # type: ignore[union-attr]
         assert (await answer(client))["error"]["code"] == -32601
-    assert heard == []
+    assert messages == []
 
 
 async def test_a_servers_request_with_several_possible_callers_is_refused(tmp_path: Path) -> None:
     release = asyncio.Event()
-    asked_first = asyncio.Event()
-    others: list[str] = []
+    first_asked = asyncio.Event()
+    messages: list[str] = []
 
     async def slow(context: Any, params: Any) -> types.ElicitResult:
-        asked_first.set()
+        first_asked.set()
         await release.wait()
         return types.ElicitResult(action="cancel")
 
     async with (
         network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
-        sdk(base + "/mcp", "handshake", elicitation_callback=slow) as one,
-        sdk(base + "/mcp", "handshake", **respondent("two", others)) as two,
+        sdk(base + "/mcp", "handshake", elicitation_callback=slow) as first,
+        sdk(base + "/mcp", "handshake", **respondent("two", messages)) as second,
     ):
-        waiting = asyncio.ensure_future(answer(one))
+        waiting = asyncio.ensure_future(answer(first))
         async with asyncio.timeout(PATIENCE):
-            await asked_first.wait()
-        refused = await answer(two)
+            await first_asked.wait()
+        refused = await answer(second)
         assert refused["error"]["code"] == -32600
         release.set()
         assert (await waiting)["result"]["action"] == "cancel"
-    assert others == []
+    assert messages == []
 
 
 async def test_unknown_capabilities_in_allow_are_an_error_of_the_file(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ DECLARED = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ALL}}
 ROOTS = {"roots": [{"uri": "file:///x", "future": 10**25}]}
 
 
-async def call(client: StdioClient, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
-    return await client.request("tools/call", {"name": name, "arguments": arguments or {}, **DECLARED, **more})
+async def call(client: StdioClient, name: str, arguments: dict[str, Any] | None = None, **extra_params: Any) -> Any:
+    return await client.request("tools/call", {"name": name, "arguments": arguments or {}, **DECLARED, **extra_params})
 
 
 def modern(directory: Path, *options: str, **entry: Any) -> Any:
@@ -43,10 +43,10 @@ async def test_a_server_request_is_returned_as_an_input_required_result_and_answ
         assert first["resultType"] == "input_required"
         ((key, request),) = first["inputRequests"].items()
         assert request == arguments
-        again = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
-        last = await call(client, "a__ask", arguments, **again)
-        assert last["resultType"] == "complete"
-        assert json.loads(last["content"][0]["text"]) == {"result": ROOTS}
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        final = await call(client, "a__ask", arguments, **retry)
+        assert final["resultType"] == "complete"
+        assert json.loads(final["content"][0]["text"]) == {"result": ROOTS}
 
 
 async def test_a_retry_without_the_answer_gets_the_request_again(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ async def test_a_retry_without_the_answer_gets_the_request_again(tmp_path: Path)
         assert second["inputRequests"] == first["inputRequests"]
         assert second["requestState"] != first["requestState"]
         (key,) = second["inputRequests"]
-        last = await call(client, "a__ask", requestState=second["requestState"], inputResponses={key: ROOTS})
-        assert last["resultType"] == "complete"
+        final = await call(client, "a__ask", requestState=second["requestState"], inputResponses={key: ROOTS})
+        assert final["resultType"] == "complete"
 
 
 async def test_a_call_that_is_parked_again_and_again_grows_no_memory(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ async def test_a_call_that_is_parked_again_and_again_grows_no_memory(tmp_path: P
         duplex = Duplex(dispatcher, answers.put_nowait, dispatcher.backlog.share())
         envelope = {**ENVELOPE, **DECLARED["_meta"]}
 
-        async def park(**more: Any) -> str:
-            params = {"name": "a__ask", "arguments": {"method": "roots/list"}, "_meta": envelope, **more}
+        async def park(**extra_params: Any) -> str:
+            params = {"name": "a__ask", "arguments": {"method": "roots/list"}, "_meta": envelope, **extra_params}
             request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
             duplex.received(json.dumps(request).encode())
             async with asyncio.timeout(PATIENCE):
@@ -99,10 +99,10 @@ async def test_results_of_parked_calls_count_against_the_bound_on_waiting_data(t
         parked = [await call(client, "a__impatient")]
         parked.append(await call(client, "a__impatient"))  # which has the first one answered
         await call(client, "a__echo")
-        for one in parked:
-            (key,) = one["inputRequests"]
-            last = await call(client, "a__impatient", requestState=one["requestState"], inputResponses={key: ROOTS})
-            codes.append(last.get("_meta", {}).get("mcp-hub/error", {}).get("code"))
+        for result in parked:
+            (key,) = result["inputRequests"]
+            final = await call(client, "a__impatient", requestState=result["requestState"], inputResponses={key: ROOTS})
+            codes.append(final.get("_meta", {}).get("mcp-hub/error", {}).get("code"))
         assert codes == [None, "overloaded"]
 
 
@@ -159,7 +159,7 @@ async def test_a_malformed_answer_is_refused_and_the_call_keeps_waiting(tmp_path
 async def test_an_sdk_client_of_the_modern_era_answers_requests_of_a_handshake_server(
     tmp_path: Path, path: str, link: str
 ) -> None:
-    heard: list[str] = []
+    messages: list[str] = []
     inner = {"in": asking()}
     async with network_hub(tmp_path / "inner", inner) as (_, inner_base):
         entry: dict[str, Any] = asking(session="client")
@@ -169,84 +169,84 @@ async def test_an_sdk_client_of_the_modern_era_answers_requests_of_a_handshake_s
         outer = {"a": entry}
         async with (
             network_hub(tmp_path / "outer", outer) as (_, base),
-            sdk(base + path, "modern", **respondent("modern", heard)) as client,
+            sdk(base + path, "modern", **respondent("modern", messages)) as client,
         ):
             name = "a__ask" if link == "stdio" else "in__ask"
             async with asyncio.timeout(PATIENCE):
                 result = await client.call_tool(name, QUESTION)
             assert isinstance(result.content[0], types.TextContent)
             assert json.loads(result.content[0].text)["result"]["content"] == {"name": "modern"}
-    assert heard == ["a asks: who?" if link == "stdio" else "a asks: in asks: who?"]
+    assert messages == ["a asks: who?" if link == "stdio" else "a asks: in asks: who?"]
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_server_request_passes_two_hubs_in_the_era_of_its_client(tmp_path: Path, era: str) -> None:
     """The inner one parks the call of a modern client, and the outer one passes on its state."""
-    heard: list[str] = []
+    messages: list[str] = []
     async with (
         network_hub(tmp_path / "inner", {"in": asking()}) as (_, inner),
         network_hub(tmp_path / "outer", {"a": {"url": f"{inner}/mcp", "namespace": ""}}) as (_, base),
-        sdk(f"{base}/mcp", era, **respondent("Ada", heard)) as client,
+        sdk(f"{base}/mcp", era, **respondent("Ada", messages)) as client,
         asyncio.timeout(PATIENCE),
     ):
         result = await client.call_tool("in__ask", QUESTION)
     assert isinstance(result.content[0], types.TextContent)
     assert json.loads(result.content[0].text)["result"]["content"] == {"name": "Ada"}
-    assert heard == ["a asks: in asks: who?"]
+    assert messages == ["a asks: in asks: who?"]
 
 
 async def test_a_modern_server_and_a_modern_client_work_together_without_the_hub(tmp_path: Path) -> None:
-    heard: list[str] = []
+    messages: list[str] = []
     async with (
         network_hub(tmp_path / "hub", {"a": asking("--era", "modern")}) as (_, base),
-        sdk(base + "/mcp", "modern", **respondent("modern", heard)) as client,
+        sdk(base + "/mcp", "modern", **respondent("modern", messages)) as client,
     ):
         assert (await answer(client))["key0"]["content"] == {"name": "modern"}
-    assert heard == ["a asks: who?"]
+    assert messages == ["a asks: who?"]
 
 
 async def test_anonymous_clients_are_served_while_one_of_them_answers_a_servers_request(tmp_path: Path) -> None:
-    asked, release = asyncio.Event(), asyncio.Event()
-    heard: list[str] = []
+    first_asked, release = asyncio.Event(), asyncio.Event()
+    messages: list[str] = []
 
     async def slow(context: Any, params: Any) -> types.ElicitResult:
-        asked.set()
+        first_asked.set()
         await release.wait()
         return types.ElicitResult(action="cancel")
 
     async with (
         network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base),
-        sdk(base + "/mcp", "modern", elicitation_callback=slow) as one,
-        sdk(base + "/mcp", "modern", **respondent("two", heard)) as two,
+        sdk(base + "/mcp", "modern", elicitation_callback=slow) as first,
+        sdk(base + "/mcp", "modern", **respondent("two", messages)) as second,
     ):
-        waiting = asyncio.ensure_future(answer(one))
+        waiting = asyncio.ensure_future(answer(first))
         async with asyncio.timeout(PATIENCE):
-            await asked.wait()
-        assert (await answer(two))["result"]["content"] == {"name": "two"}
+            await first_asked.wait()
+        assert (await answer(second))["result"]["content"] == {"name": "two"}
         release.set()
         assert (await waiting)["result"]["action"] == "cancel"
 
 
 async def test_concurrent_calls_of_the_anonymous_caller_each_get_the_servers_request(tmp_path: Path) -> None:
-    heard: dict[str, list[str]] = {name: [] for name in "abcdef"}
+    messages_of: dict[str, list[str]] = {name: [] for name in "abcdef"}
     async with contextlib.AsyncExitStack() as stack:
         _, base = await stack.enter_async_context(network_hub(tmp_path / "hub", {"a": asking(session="client")}))
         clients = [
-            await stack.enter_async_context(sdk(base + "/mcp", "modern", **respondent(name, said)))
-            for name, said in heard.items()
+            await stack.enter_async_context(sdk(base + "/mcp", "modern", **respondent(name, messages)))
+            for name, messages in messages_of.items()
         ]
         answers = await asyncio.gather(*(answer(client) for client in clients))
-    assert [found["result"]["content"]["name"] for found in answers] == list(heard)
-    assert [len(said) for said in heard.values()] == [1] * 6
+    assert [received["result"]["content"]["name"] for received in answers] == list(messages_of)
+    assert [len(messages) for messages in messages_of.values()] == [1] * 6
 
 
 async def test_a_server_sees_the_capabilities_that_each_request_declares(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base):
-        for options, told in (({}, {}), (respondent("x", []), {"elicitation"}), ({}, {})):
+        for options, capabilities in (({}, {}), (respondent("x", []), {"elicitation"}), ({}, {})):
             async with sdk(base + "/mcp", "modern", **options) as client, asyncio.timeout(PATIENCE):
                 result = await client.call_tool("a__declared", {})
             assert isinstance(result.content[0], types.TextContent)
-            assert set(json.loads(result.content[0].text)) == set(told)
+            assert set(json.loads(result.content[0].text)) == set(capabilities)
 
 
 async def test_server_requests_of_two_concurrent_calls_are_answered_through_the_open_calls(tmp_path: Path) -> None:

@@ -49,13 +49,13 @@ async def test_the_hub_uses_the_modern_era_of_its_only_client(tmp_path: Path) ->
 
 
 async def test_a_cached_catalog_does_not_decide_the_era_for_the_next_client(tmp_path: Path) -> None:
-    async def spoken(modern: bool) -> bool:
+    async def is_modern_upstream(modern: bool) -> bool:
         async with hub(tmp_path, {"up": fake("--era", "dual")}, modern=modern) as client:
-            seen = json.loads(await client.text("up__meta"))
-            return "io.modelcontextprotocol/protocolVersion" in seen
+            meta = json.loads(await client.text("up__meta"))
+            return "io.modelcontextprotocol/protocolVersion" in meta
 
     eras = (False, True, True, False)
-    assert [await spoken(modern) for modern in eras] == list(eras)
+    assert [await is_modern_upstream(modern) for modern in eras] == list(eras)
 
 
 async def test_a_modern_server_bound_to_its_first_era_is_restarted_for_a_handshake_client(
@@ -74,19 +74,19 @@ async def test_a_slow_server_that_named_a_modern_revision_gets_no_initialize(
     initialized = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        asked = await request.json()
-        methods.append(asked["method"])
-        if asked["method"] == "initialize":
+        message = await request.json()
+        methods.append(message["method"])
+        if message["method"] == "initialize":
             initialized.set()
         if methods.count("server/discover") == 1:
             data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}
             error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
-            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=400)
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error}, status=400)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await initialized.wait()
         result = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     app = web.Application()
     app.router.add_post("/mcp", answer)
@@ -101,15 +101,15 @@ async def test_a_slow_server_that_named_a_modern_revision_gets_no_initialize(
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_a_per_caller_session_uses_the_era_of_its_caller(tmp_path: Path, path: str) -> None:
-    heard: list[str] = []
+    messages: list[str] = []
     async with network_hub(tmp_path, {"a": asking(*BOTH, session="client")}) as (_, base):
-        async with sdk(base + path, "handshake", **respondent("old", heard)) as client:
+        async with sdk(base + path, "handshake", **respondent("old", messages)) as client:
             assert (await answer(client))["result"]["content"] == {"name": "old"}
-        async with sdk(base + path, "modern", **respondent("new", heard)) as client:
+        async with sdk(base + path, "modern", **respondent("new", messages)) as client:
             async with asyncio.timeout(PATIENCE):
                 result = await client.call_tool("a__ask", QUESTION)
             assert "handshake alone" in str(result.content)
-    assert heard == ["a asks: who?"]
+    assert messages == ["a asks: who?"]
 
 
 PID = """import os
@@ -137,19 +137,19 @@ async def test_a_stdio_server_has_one_process_per_era_unless_pinned_or_built_in(
         sdk(f"{base}/mcp", "modern") as new,
     ):
         pids = {name: {await text(client, f"{name}__pid") for client in (old, new, old)} for name in servers}
-    assert {name: len(found) for name, found in pids.items()} == {"free": 2, "pinned": 1, "own": 1}
+    assert {name: len(pids_of_server) for name, pids_of_server in pids.items()} == {"free": 2, "pinned": 1, "own": 1}
 
 
 async def test_a_program_that_can_run_only_once_keeps_one_session(tmp_path: Path) -> None:
     """The second process ends at once, as those do that lock a file; calls go on over the first."""
-    once = tmp_path / "once.py"
+    script = tmp_path / "once.py"
     lock = tmp_path / "lock"
-    once.write_text(
+    script.write_text(
         f"import os, sys\nos.close(os.open({str(lock)!r}, os.O_CREAT | os.O_EXCL))\n"
         "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
     )
     entry = fake("--era", "dual")
-    entry["args"] = [str(once), *entry["args"]]
+    entry["args"] = [str(script), *entry["args"]]
     async with (
         network_hub(tmp_path, {"up": entry}) as (_, base),
         sdk(f"{base}/mcp", "handshake") as old,

@@ -24,7 +24,7 @@ LISTS: dict[str, list[Any]] = {
     "prompts": [],
     "skills": [],
 }
-KEPT = CachedCatalog("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)
+CATALOG = CachedCatalog("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)
 
 
 def entry(**changes: Any) -> Server:
@@ -34,15 +34,15 @@ def entry(**changes: Any) -> Server:
 
 def saved(directory: Path) -> tuple[CatalogCache, Path]:
     store = CatalogCache(directory)
-    store.save(entry(), KEPT)
+    store.save(entry(), CATALOG)
     (file,) = directory.glob("*.json")
     return store, file
 
 
 def test_a_saved_catalog_is_loaded_by_another_run(tmp_path: Path) -> None:
     store, _ = saved(tmp_path / "c")
-    assert store.load(entry()) == KEPT
-    assert CatalogCache(tmp_path / "c").load(entry()) == KEPT
+    assert store.load(entry()) == CATALOG
+    assert CatalogCache(tmp_path / "c").load(entry()) == CATALOG
 
 
 def test_directory_and_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_another_entry_does_not_find_the_cached_catalog(tmp_path: Path, change: 
 
 def test_an_entry_without_keep_catalog_is_neither_saved_nor_loaded(tmp_path: Path) -> None:
     store = CatalogCache(tmp_path / "c")
-    store.save(entry(keep_catalog=False), KEPT)
+    store.save(entry(keep_catalog=False), CATALOG)
     assert not (tmp_path / "c").exists()
     assert store.load(entry(keep_catalog=False)) is None
 
@@ -114,15 +114,15 @@ def test_a_directory_in_place_of_a_cache_file_is_kept_and_leaks_no_descriptor(tm
     os.close(lowest)
     for _ in range(3):
         assert store.load(entry()) is None
-        store.save(entry(), KEPT)
-    again = os.dup(0)
-    os.close(again)
-    assert again == lowest, "a descriptor is still open"
+        store.save(entry(), CATALOG)
+    descriptor = os.dup(0)
+    os.close(descriptor)
+    assert descriptor == lowest, "a descriptor is still open"
     assert file.is_dir()
     assert len(list((tmp_path / "c").iterdir())) == 2
 
 
-OTHER: dict[str, Any] = {
+OTHER_VALUES: dict[str, Any] = {
     "id": "t", "transport": "auto", "command": "y", "args": ("a",), "env": {"KEY": SecretStr("other")},
     "cwd": Path("elsewhere"), "url": "http://x/", "headers": {"A": SecretStr("b")}, "tools_dir": Path("tools"),
     "namespace": "n", "enabled": False, "disabled_reason": "why", "required": True, "lazy": True, "session": "call",
@@ -148,22 +148,22 @@ RULES: dict[str, Any] = {
 def test_an_entry_that_differs_in_a_rule_finds_the_cached_catalog(tmp_path: Path, field: str) -> None:
     store, _ = saved(tmp_path / "c")
     assert RULES[field] != getattr(entry(), field)
-    assert store.load(entry().model_copy(update={field: RULES[field]})) == KEPT
+    assert store.load(entry().model_copy(update={field: RULES[field]})) == CATALOG
 
 
 @pytest.mark.parametrize("field", [field for field in Server.model_fields if field not in RULES])
 def test_an_entry_that_differs_in_any_other_field_does_not_find_it(tmp_path: Path, field: str) -> None:
     store, _ = saved(tmp_path / "c")
     # Not validated: also what does not fit together has to make a difference.
-    assert OTHER[field] != getattr(entry(), field)
-    assert store.load(entry().model_copy(update={field: OTHER[field]})) is None
-    assert store.load(entry()) == KEPT
+    assert OTHER_VALUES[field] != getattr(entry(), field)
+    assert store.load(entry().model_copy(update={field: OTHER_VALUES[field]})) is None
+    assert store.load(entry()) == CATALOG
 
 
 def test_a_cache_directory_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir(mode=0o755)
     store = CatalogCache(tmp_path / "c")
-    store.save(entry(), KEPT)
+    store.save(entry(), CATALOG)
     assert list((tmp_path / "c").iterdir()) == []
     assert store.load(entry()) is None
 
@@ -171,17 +171,17 @@ def test_a_cache_directory_that_others_can_enter_is_not_used(tmp_path: Path) -> 
 def test_an_unwritable_directory_costs_only_the_cached_catalog(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = CatalogCache(tmp_path / "file" / "c")
-    store.save(entry(), KEPT)
+    store.save(entry(), CATALOG)
     assert store.load(entry()) is None
 
 
 def test_processes_that_save_at_the_same_time_share_one_key(tmp_path: Path) -> None:
     stores = [CatalogCache(tmp_path / "c") for _ in range(16)]
-    threads = [threading.Thread(target=store.save, args=(entry(), KEPT)) for store in stores]
+    threads = [threading.Thread(target=store.save, args=(entry(), CATALOG)) for store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(list((tmp_path / "c").glob("*.json"))) == 1
     assert [path.name for path in (tmp_path / "c").iterdir() if path.name.startswith(".")] == []
-    assert CatalogCache(tmp_path / "c").load(entry()) == KEPT
+    assert CatalogCache(tmp_path / "c").load(entry()) == CATALOG

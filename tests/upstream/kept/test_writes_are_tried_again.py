@@ -30,8 +30,8 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def said(client: StdioClient, words: bytes) -> None:
-    await client.until(lambda: words in client.stderr)
+async def logged(client: StdioClient, text: bytes) -> None:
+    await client.until(lambda: text in client.stderr)
 
 
 def groups_root(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -43,46 +43,46 @@ def state(directory: Path) -> dict[str, bool]:
 
 
 async def test_the_newest_state_of_groups_is_written_once_the_disk_works_again(tmp_path: Path) -> None:
-    place, root = groups_root(tmp_path)
-    place.write_text("a file where the directory should be")
+    groups_path, root = groups_root(tmp_path)
+    groups_path.write_text("a file where the directory should be")
     async with hub(tmp_path, SERVERS, **root) as client:
         await client.call(RESET, {"sums": True})
-        await said(client, b"writing state_file")
+        await logged(client, b"writing state_file")
         await client.call(RESET, {"sums": True, "texts": True})
         await client.call(RESET, {"texts": True})
-        place.unlink()
-        await said(client, b"writing state_file s.json works again")
-        assert state(place)["texts"]
-        assert not state(place)["sums"]
-        place.rename(tmp_path / "away")
-        place.write_text("again")
+        groups_path.unlink()
+        await logged(client, b"writing state_file s.json works again")
+        assert state(groups_path)["texts"]
+        assert not state(groups_path)["sums"]
+        groups_path.rename(tmp_path / "away")
+        groups_path.write_text("again")
         await client.call(RESET, {"sums": True})
         await client.until(lambda: client.stderr.count(b"writing state_file s.json failed") == 2)
-        place.unlink()
+        groups_path.unlink()
         await client.until(lambda: client.stderr.count(b"writing state_file s.json works again") == 2)
-        assert state(place)["sums"]
+        assert state(groups_path)["sums"]
     assert client.stderr.count(b"writing state_file") == 4
 
 
 async def test_pending_writes_are_written_when_the_hub_ends(tmp_path: Path) -> None:
-    place, root = groups_root(tmp_path)
-    place.write_text("")
+    groups_path, root = groups_root(tmp_path)
+    groups_path.write_text("")
     async with hub(tmp_path, SERVERS, **root) as client:
         await client.call(RESET, {"sums": True})
-        await said(client, b"writing state_file")
-        place.unlink()
+        await logged(client, b"writing state_file")
+        groups_path.unlink()
         assert client.process.stdin is not None
         client.process.stdin.close()
         assert await client.exited() == 0
-        assert state(place)["sums"]
+        assert state(groups_path)["sums"]
 
 
 async def test_a_hub_with_a_failing_disk_still_exits_and_reports_lost_data(tmp_path: Path) -> None:
-    place, root = groups_root(tmp_path)
-    place.write_text("")
+    groups_path, root = groups_root(tmp_path)
+    groups_path.write_text("")
     async with hub(tmp_path, SERVERS, **root) as client:
         await client.call(RESET, {"sums": True})
-        await said(client, b"writing state_file")
+        await logged(client, b"writing state_file")
         assert client.process.stdin is not None
         client.process.stdin.close()
         assert await client.exited() == 0
@@ -94,12 +94,12 @@ async def test_catalogs_are_cached_once_the_disk_works_again(tmp_path: Path) -> 
     cache.write_text("")
     async with hub(tmp_path, SERVERS, cache_dir=str(cache)) as client:
         await client.request("tools/list")
-        await said(client, b"keeping the catalog of a failed")
-        await said(client, b"keeping the catalog of b failed")
+        await logged(client, b"keeping the catalog of a failed")
+        await logged(client, b"keeping the catalog of b failed")
         cache.unlink()
         await until(lambda: len(list(cache.glob("*.json"))) == 2)
-        await said(client, b"keeping the catalog of a works again")
-        await said(client, b"keeping the catalog of b works again")
+        await logged(client, b"keeping the catalog of a works again")
+        await logged(client, b"keeping the catalog of b works again")
     assert client.stderr.count(b"keeping the catalog of a failed") == 1
 
 
@@ -109,16 +109,16 @@ async def test_renewed_tokens_are_stored_once_the_disk_works_again(tmp_path: Pat
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)
         server.provider.life = 3600
-        (kept,) = kept_files(tmp_path)
-        before = kept.read_bytes()
-        kept.parent.chmod(0o755)  # open to others: it is read from and not written to
+        (token_file,) = kept_files(tmp_path)
+        before = token_file.read_bytes()
+        token_file.parent.chmod(0o755)  # open to others: it is read from and not written to
         async with serving(config) as client:
             await client.text("a__effect", {"word": "first"})
-            await said(client, b"keeping the tokens of a in")
-            assert kept.read_bytes() == before
+            await logged(client, b"keeping the tokens of a in")
+            assert token_file.read_bytes() == before
             await client.text("a__effect", {"word": "second"})
-            kept.parent.chmod(0o700)
-            await until(lambda: kept.read_bytes() != before)
+            token_file.parent.chmod(0o700)
+            await until(lambda: token_file.read_bytes() != before)
             await client.text("a__effect", {"word": "third"})
         assert server.asked["token refresh_token"] == 1
         async with serving(config) as client:  # the refresh token of before was spent
@@ -132,19 +132,19 @@ async def test_a_newer_sign_in_of_another_process_is_not_overwritten_by_a_pendin
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)
         server.provider.life = 3600
-        (kept,) = kept_files(tmp_path)
-        kept.parent.chmod(0o755)
+        (token_file,) = kept_files(tmp_path)
+        token_file.parent.chmod(0o755)
         async with serving(config) as client:
             await client.text("a__effect", {"word": "first"})
-            await said(client, b"keeping the tokens of a in")
-            newer = json.loads(kept.read_bytes()) | {"sentinel": "of another process"}
-            fresh = kept.with_suffix(".new")
+            await logged(client, b"keeping the tokens of a in")
+            newer = json.loads(token_file.read_bytes()) | {"sentinel": "of another process"}
+            fresh = token_file.with_suffix(".new")
             fresh.write_text(json.dumps(newer))
             fresh.chmod(0o600)
-            fresh.replace(kept)
-            kept.parent.chmod(0o700)
-            await said(client, b"works again")
-            assert json.loads(kept.read_bytes()) == newer
+            fresh.replace(token_file)
+            token_file.parent.chmod(0o700)
+            await logged(client, b"works again")
+            assert json.loads(token_file.read_bytes()) == newer
 
 
 async def test_the_status_socket_is_opened_once_its_directory_is_usable(
@@ -154,7 +154,7 @@ async def test_the_status_socket_is_opened_once_its_directory_is_usable(
     monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(directory))
     directory.write_text("")
     async with hub(tmp_path, SERVERS) as client:
-        await said(client, b"finds this hub failed")
+        await logged(client, b"finds this hub failed")
         directory.unlink()
         await until(lambda: list(directory.glob("*.sock")))
         assert client.process.stdin is not None
@@ -164,15 +164,15 @@ async def test_the_status_socket_is_opened_once_its_directory_is_usable(
 
 
 async def test_recording_resumes_with_a_count_of_missing_records(tmp_path: Path) -> None:
-    place = tmp_path / "own"
-    place.write_text("")
-    async with hub(tmp_path, SERVERS, call_log={"file": str(place / "calls.jsonl")}) as client:
+    directory = tmp_path / "own"
+    directory.write_text("")
+    async with hub(tmp_path, SERVERS, call_log={"file": str(directory / "calls.jsonl")}) as client:
         await client.call("a__echo", {"text": "lost"})
-        await said(client, b"cannot be written")
-        place.unlink()
+        await logged(client, b"cannot be written")
+        directory.unlink()
         await client.call("a__echo", {"text": "kept"})
-        await said(client, b"is written again")
-    events = [json.loads(line)["event"] for line in (place / "calls.jsonl").read_text().splitlines()]
+        await logged(client, b"is written again")
+    events = [json.loads(line)["event"] for line in (directory / "calls.jsonl").read_text().splitlines()]
     assert events == ["dropped", "call"]
 
 
@@ -208,11 +208,11 @@ async def test_only_the_newest_of_many_pending_states_is_written() -> None:
 
 
 async def test_a_state_saved_during_an_older_write_is_written_afterwards() -> None:
-    writes, begun, go = PendingWrites(), asyncio.Event(), asyncio.Event()
+    writes, write_started, go = PendingWrites(), asyncio.Event(), asyncio.Event()
     order = []
 
     async def older() -> None:
-        begun.set()
+        write_started.set()
         await go.wait()
         order.append("older")
 
@@ -221,7 +221,7 @@ async def test_a_state_saved_during_an_older_write_is_written_afterwards() -> No
 
     writes.put("x", older)
     async with asyncio.timeout(PATIENCE):
-        await begun.wait()
+        await write_started.wait()
         writes.put("x", newer)
         go.set()
         await writes.close()

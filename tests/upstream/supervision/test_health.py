@@ -16,10 +16,10 @@ pytestmark = pytest.mark.anyio
 CHANGED = "notifications/tools/list_changed"
 
 
-async def listed(client: StdioClient, name: str, there: bool) -> None:
+async def listed(client: StdioClient, name: str, expected: bool) -> None:
     """Wait, from one change of the lists to the next, until a tool is listed or is not."""
     count = sum(1 for n in client.notifications if n["method"] == CHANGED)
-    while (name in await client.tool_names()) is not there:
+    while (name in await client.tool_names()) is not expected:
         count += 1
         await client.notified(CHANGED, count)
 
@@ -85,10 +85,10 @@ async def test_tools_of_an_upstream_that_recovers_quickly_stay_listed(tmp_path: 
 
 
 async def test_lists_of_servers_without_change_notifications_are_polled(tmp_path: Path) -> None:
-    more = tmp_path / "more"
-    async with hub(tmp_path, {"up": fake("--more-if", str(more), health={"relist": "200ms"})}) as client:
+    trigger = tmp_path / "more"
+    async with hub(tmp_path, {"up": fake("--more-if", str(trigger), health={"relist": "200ms"})}) as client:
         assert "up__late" not in await client.tool_names()
-        more.touch()
+        trigger.touch()
         await listed(client, "up__late", True)
 
 
@@ -107,12 +107,12 @@ async def test_at_most_four_upstreams_start_concurrently(tmp_path: Path) -> None
     servers = {f"s{n}": fake("--journal", str(journal), "--start-delay", "0.3") for n in range(10)}
     async with hub(tmp_path, servers, list_wait=PATIENCE) as client:
         assert len(await client.tool_names()) >= 100
-    starting, most = set(), 0
+    starting, maximum = set(), 0
     for line in journal.read_text().splitlines():
-        what, pid = line.split()
-        starting.add(pid) if what == "start" else starting.discard(pid)
-        most = max(most, len(starting))
-    assert most == 4
+        event, pid = line.split()
+        starting.add(pid) if event == "start" else starting.discard(pid)
+        maximum = max(maximum, len(starting))
+    assert maximum == 4
 
 
 async def test_health_can_be_switched_off_for_a_server(tmp_path: Path) -> None:

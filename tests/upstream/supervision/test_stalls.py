@@ -60,7 +60,7 @@ async def test_waiting_for_cpu_time_is_not_reported_as_a_stall() -> None:
 async def test_sliced_work_lets_other_tasks_run_in_between() -> None:
     ran = 0
 
-    async def other() -> None:
+    async def second_task() -> None:
         nonlocal ran
         while True:
             ran += 1
@@ -72,7 +72,7 @@ async def test_sliced_work_lets_other_tasks_run_in_between() -> None:
             yield
         return "done"
 
-    running = asyncio.create_task(other())
+    running = asyncio.create_task(second_task())
     assert await in_slices(work()) == "done"
     running.cancel()
     assert ran > 3
@@ -93,61 +93,61 @@ class _SlowToFree:
 
 
 async def test_other_tasks_run_while_a_large_list_is_freed() -> None:
-    held = [_SlowToFree() for _ in range(20)]
+    items = [_SlowToFree() for _ in range(20)]
     turns = 0
-    drop(held)
+    drop(items)
     async with asyncio.timeout(PATIENCE):
         while _SlowToFree.left:
             await asyncio.sleep(0)
             turns += 1
-    assert not held
+    assert not items
     assert turns > 3
 
 
 async def test_garbage_collection_scans_few_objects_at_a_time() -> None:
-    looked_at: list[int] = []
+    scanned: list[int] = []
 
     def look(phase: str, info: dict[str, int]) -> None:
         if phase == "start" and info["generation"] < 2:
             young = range(info["generation"] + 1)
-            looked_at.append(sum(len(gc.get_objects(generation=generation)) for generation in young))
+            scanned.append(sum(len(gc.get_objects(generation=generation)) for generation in young))
 
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(*GARBAGE_AFTER)
     gc.callbacks.append(look)
     try:
-        kept = [[number] for number in range(300_000)]
+        live_objects = [[number] for number in range(300_000)]
     finally:
         gc.callbacks.remove(look)
         gc.set_threshold(*before)
-    assert len(kept) == 300_000
-    assert looked_at
-    assert max(looked_at) < 16_000
+    assert len(live_objects) == 300_000
+    assert scanned
+    assert max(scanned) < 16_000
 
 
 async def test_cancelled_callers_do_not_let_more_threads_work() -> None:
-    begun: list[int] = []
+    thread_counts: list[int] = []
     running: list[int] = []
     free = threading.Event()
 
     def work() -> None:
         running.append(0)
-        begun.append(len(running))
+        thread_counts.append(len(running))
         free.wait(PATIENCE)
         running.pop()
 
     for _ in range(3 * AT_ONCE):
-        before, asked = len(begun), asyncio.create_task(in_thread(work))
+        before, task = len(thread_counts), asyncio.create_task(in_thread(work))
         async with asyncio.timeout(PATIENCE):
-            while len(begun) == before and len(running) < AT_ONCE:
+            while len(thread_counts) == before and len(running) < AT_ONCE:
                 await asyncio.sleep(0.01)
-        asked.cancel()
-        await asyncio.wait({asked})
+        task.cancel()
+        await asyncio.wait({task})
     free.set()
     async with asyncio.timeout(PATIENCE):
         assert await in_thread(pow, 2, 3) == 8
-    assert begun == [1, 2]
+    assert thread_counts == [1, 2]
 
 
 async def test_thread_work_propagates_exceptions_and_survives_cancellation() -> None:
@@ -196,16 +196,16 @@ async def test_test_hubs_fail_on_a_callback_that_blocks_the_event_loop(
         return
     with pytest.raises(AssertionError, match="keeps_the_loop"):
         check_stalls(tmp_path / "stalls")
-    (one,) = map(json.loads, (tmp_path / "stalls").read_text().splitlines())
-    assert one["seconds"] >= seconds
+    (stall,) = map(json.loads, (tmp_path / "stalls").read_text().splitlines())
+    assert stall["seconds"] >= seconds
 
 
 def test_a_large_value_is_measured_in_steps_with_the_same_result() -> None:
     schema = {"properties": {f"p{number}": {"type": "string"} for number in range(9_000)}}
-    for most in (LARGE, 256 * 1024, 512 * 1024, 1024 * 1024):
-        steps = weighing(schema, most)
+    for limit in (LARGE, 256 * 1024, 512 * 1024, 1024 * 1024):
+        steps = weighing(schema, limit)
         done, outcome = run_for(steps)
-        assert (done, outcome) == (True, weighs_more(schema, most))
+        assert (done, outcome) == (True, weighs_more(schema, limit))
     assert len(list(weighing(schema, 1024 * 1024))) > 15
     assert not list(weighing({"type": "string"}, LARGE))
 

@@ -43,16 +43,16 @@ async def status(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 async def facts() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((await status("--json")).stdout)
-    return found
+    hubs: list[dict[str, Any]] = json.loads((await status("--json")).stdout)
+    return hubs
 
 
 async def until(client: StdioClient, condition: Any) -> dict[str, dict[str, Any]]:
     """The facts of each server, once they fulfil a condition."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            (one,) = await facts()
-            servers = {server["server"]: server for server in one["servers"]}
+            (only_hub,) = await facts()
+            servers = {server["server"]: server for server in only_hub["servers"]}
             if condition(servers):
                 return servers
 
@@ -73,32 +73,32 @@ async def test_status_shows_each_server_with_its_state_last_error_and_stderr(tmp
         pid = int(await client.text("lost__pid"))
         dead.touch()
         os.kill(pid, signal.SIGKILL)
-        found = await until(
+        server_facts = await until(
             client, lambda servers: servers["lost"]["failures"] >= 2 and servers["dying"]["problem"] is not None
         )
-        assert {id: found[id]["state"] for id in ("good", "hanging", "off")} == {
+        assert {id: server_facts[id]["state"] for id in ("good", "hanging", "off")} == {
             "good": "ready",
             "hanging": "connecting",
             "off": "disabled",
         }
-        assert found["lost"]["state"] in ("backing off", "connecting")
-        assert "not now" in found["lost"]["problem"]
-        assert "API_KEY is \\x1b[31mnot set" in found["dying"]["problem"]
-        assert found["good"]["stderr"] == ["a warning \\x1b[2J canary-4711-value"]  # not a secret of this one
-        assert found["good"]["era"] == "handshake"
-        assert found["good"]["pid"] == int(await client.text("good__pid"))
+        assert server_facts["lost"]["state"] in ("backing off", "connecting")
+        assert "not now" in server_facts["lost"]["problem"]
+        assert "API_KEY is \\x1b[31mnot set" in server_facts["dying"]["problem"]
+        assert server_facts["good"]["stderr"] == ["a warning \\x1b[2J canary-4711-value"]  # not a secret of this one
+        assert server_facts["good"]["era"] == "handshake"
+        assert server_facts["good"]["pid"] == int(await client.text("good__pid"))
         slow = client.start("tools/call", {"name": "good__sleep", "arguments": {"seconds": 60}})
         await until(client, lambda servers: servers["good"]["calls"] == 1)
         client.notify("notifications/cancelled", {"requestId": client._last_id})
         await until(client, lambda servers: servers["good"]["calls"] == 0)
         assert not slow.done()
-        shown = await status()
-        assert shown.returncode == 0
-        assert "not now" in shown.stdout
-        assert "\x1b" not in shown.stdout
-        assert CANARY not in json.dumps(found["dying"])
-    gone = await status()
-    assert (gone.returncode, gone.stdout) == (1, "no hub is running\n")
+        printed = await status()
+        assert printed.returncode == 0
+        assert "not now" in printed.stdout
+        assert "\x1b" not in printed.stdout
+        assert CANARY not in json.dumps(server_facts["dying"])
+    after_exit = await status()
+    assert (after_exit.returncode, after_exit.stdout) == (1, "no hub is running\n")
     assert not list(run_dir.iterdir())
 
 
@@ -113,10 +113,10 @@ async def test_status_shows_a_refused_file_and_distinguishes_hubs_by_their_files
         (tmp_path / "one" / "servers.json").write_text('{"servers": 5}')
         process.process.send_signal(signal.SIGHUP)
         await process.until(lambda: b"was not loaded again" in process.stderr)
-        shown = await status("--config", str(tmp_path / "one" / "servers.json"))
-        assert "NOT in force" in shown.stdout
-        assert "servers.json:1: servers: must be a mapping" in shown.stdout
-        assert shown.stdout.count("hub ") == 1
+        printed = await status("--config", str(tmp_path / "one" / "servers.json"))
+        assert "NOT in force" in printed.stdout
+        assert "servers.json:1: servers: must be a mapping" in printed.stdout
+        assert printed.stdout.count("hub ") == 1
 
 
 async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_path: Path, run_dir: Path) -> None:
@@ -127,14 +127,14 @@ async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_pat
         await client.tool_names()
         assert (await facts())[0]["call_log_problem"] is None
         await client.text("up__echo", {"text": "x"})
-        said = f"the call log {blocked}/calls.jsonl cannot be written: "
-        await client.until(lambda: said.encode() in client.stderr)
-        assert f"  {said}" in (await status()).stdout
-        done = await run("doctor", "--config", str(config))
-        assert re.search(rf"hub {client.process.pid} .*{re.escape(said)}", " ".join(done.stdout.split()))
+        warning = f"the call log {blocked}/calls.jsonl cannot be written: "
+        await client.until(lambda: warning.encode() in client.stderr)
+        assert f"  {warning}" in (await status()).stdout
+        doctor = await run("doctor", "--config", str(config))
+        assert re.search(rf"hub {client.process.pid} .*{re.escape(warning)}", " ".join(doctor.stdout.split()))
 
 
-def asked(path: Path, request: bytes) -> dict[str, Any]:
+def answer_to(path: Path, request: bytes) -> dict[str, Any]:
     """The answer to a request on the socket of a hub."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE)
@@ -157,9 +157,9 @@ async def test_the_status_socket_is_private_and_answers_only_what_it_knows(tmp_p
             b"[]\n",
             b"[" * 100_000,
         ):
-            answer = await asyncio.to_thread(asked, path, request)
+            answer = await asyncio.to_thread(answer_to, path, request)
             assert answer["problem"] == "this hub does not know what it was asked"
-        answer = await asyncio.to_thread(asked, path, b'{"ask": "status"}\n')
+        answer = await asyncio.to_thread(answer_to, path, b'{"ask": "status"}\n')
         assert [server["server"] for server in answer["servers"]] == ["a"]
 
 
@@ -187,12 +187,12 @@ async def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path, 
 async def test_a_hub_that_ends_while_hubs_are_looked_for_does_not_hide_the_others(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Path.glob
+    glob = Path.glob
 
     def also_gone(self: Path, pattern: str) -> list[Path]:
-        return [*found(self, pattern), self / "1.sock"]
+        return [*glob(self, pattern), self / "1.sock"]
 
-    async def nothing(asked: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def nothing(request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         yield {}
 
     async with hub_status.status_server(lambda: {"pid": 4711}, nothing):
