@@ -136,9 +136,9 @@ class RawClient:
                         return
                     if response.status != 200:
                         raise Unanswered(status=response.status)
-                    async for last_event_id, got in events_of(response):
-                        if got is not None:
-                            yield last_event_id, got
+                    async for last_event_id, answer in events_of(response):
+                        if answer is not None:
+                            yield last_event_id, answer
         except (aiohttp.ClientError, OSError):
             raise Unanswered(last_event_id) from None
         raise Unanswered(last_event_id)

@@ -115,9 +115,9 @@ class Subscriber:
         while True:
             try:
                 async with contextlib.aclosing(self._client.stream(last_event_id)) as events:
-                    async for id, got in events:
+                    async for id, message in events:
                         last_event_id = id or last_event_id
-                        self._take(id, got)
+                        self._take(id, message)
             except Unanswered as error:
                 if last_event_id is None:
                     self.told_of_a_loss(time.monotonic())  # it broke before there was anything to resume from
@@ -128,10 +128,10 @@ class Subscriber:
                     self.told_of_a_loss(time.monotonic())
             await asyncio.sleep(RECONNECT)
 
-    def _take(self, id: str | None, got: Json | None) -> None:
-        if got is None or got.get("method") != "notifications/resources/updated":
+    def _take(self, id: str | None, message: Json | None) -> None:
+        if message is None or message.get("method") != "notifications/resources/updated":
             return
-        uri, number, now = got["params"]["uri"], got["params"].get("number"), time.monotonic()
+        uri, number, now = message["params"]["uri"], message["params"].get("number"), time.monotonic()
         if uri not in self._states:
             self._account.wrong.append(f"{self._name} was told of {uri}")
             return

@@ -49,12 +49,12 @@ async def test_a_parked_call_resumes_at_any_replica(tmp_path: Path) -> None:
         call = {"name": "ask__ask", "arguments": QUESTION}
         result = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
         assert result["resultType"] == "input_required"
-        back = {
+        retry = {
             **call,
             "requestState": result["requestState"],
             "inputResponses": {key: ANSWER for key in result["inputRequests"]},
         }
-        answer = await client.modern("tools/call", back, served.urls[1], elicitation={})
+        answer = await client.modern("tools/call", retry, served.urls[1], elicitation={})
         assert json.loads(text_of(answer))["result"] == ANSWER
 
 
@@ -66,11 +66,11 @@ async def test_an_answer_to_a_modern_stdio_server_reaches_the_process_that_asked
         for url in served.urls:
             result = (await client.modern("tools/call", call, served.urls[0], roots={}))["result"]
             responses: dict[str, Any] = {key: {"roots": []} for key in result["inputRequests"]}
-            back = {**call, "requestState": result["requestState"], "inputResponses": responses}
-            assert text_of(await client.modern("tools/call", back, url, roots={})) == "the same"
+            retry = {**call, "requestState": result["requestState"], "inputResponses": responses}
+            assert text_of(await client.modern("tools/call", retry, url, roots={})) == "the same"
         await served.end(0)
-        back["requestState"] = result["requestState"]
-        assert text_of(await client.modern("tools/call", back, served.urls[1], roots={})) == "another"
+        retry["requestState"] = result["requestState"]
+        assert text_of(await client.modern("tools/call", retry, served.urls[1], roots={})) == "another"
 
 
 async def test_a_parked_call_of_a_dead_replica_is_cancelled_and_not_sent_again(tmp_path: Path) -> None:
@@ -80,11 +80,11 @@ async def test_a_parked_call_of_a_dead_replica_is_cancelled_and_not_sent_again(t
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
         result = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
-        back = {**call, "requestState": result["requestState"], "inputResponses": {}}
+        retry = {**call, "requestState": result["requestState"], "inputResponses": {}}
         await served.end(0)
-        assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
-        another = {"name": "ask__echo", "arguments": {"text": "behind it"}}
-        assert text_of(await client.modern("tools/call", another, served.urls[1])) == "behind it"
+        assert code_of(await client.modern("tools/call", retry, served.urls[1], elicitation={})) == "cancelled"
+        second_call = {"name": "ask__echo", "arguments": {"text": "behind it"}}
+        assert text_of(await client.modern("tools/call", second_call, served.urls[1])) == "behind it"
     assert received.read_text().count('"method":"tools/call"') == 2
 
 

@@ -29,8 +29,8 @@ async def first_events(client: RawClient, message: Json, url: str, events: int) 
     """Reads so many events of an answer, and loses the connection; returns the last event's id, and what was read."""
     messages: list[Json] = []
     async with contextlib.aclosing(client.events(message, url)) as answers:
-        async for id, got in answers:
-            messages.append(got)
+        async for id, answer in answers:
+            messages.append(answer)
             if len(messages) == events:
                 assert id is not None
                 return id, messages
@@ -40,7 +40,7 @@ async def first_events(client: RawClient, message: Json, url: str, events: int) 
 async def remaining_events(client: RawClient, last_event_id: str, url: str) -> list[Json]:
     """What comes after an event, to the end of its stream."""
     async with asyncio.timeout(PATIENCE):
-        return [got async for _, got in client.stream(last_event_id, url) if got is not None]
+        return [message async for _, message in client.stream(last_event_id, url) if message is not None]
 
 
 async def test_a_stream_is_resumed_at_another_replica(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ async def touched(client: RawClient, last_event_id: str | None, owner: str) -> s
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(Unanswered):
-                    async for id, got in client.stream(last_event_id):
-                        if got is not None and got["method"] == "notifications/resources/updated":
-                            assert got["params"]["uri"] == "x:one"
-                            if "future" in got["params"]:  # the server has said so, not the hub
+                    async for id, message in client.stream(last_event_id):
+                        if message is not None and message["method"] == "notifications/resources/updated":
+                            assert message["params"]["uri"] == "x:one"
+                            if "future" in message["params"]:  # the server has said so, not the hub
                                 return id
     finally:
         touching.cancel()

@@ -36,14 +36,14 @@ async def workers(
         match = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
         assert match is not None
         try:
-            await all_there(process, count)
+            await all_workers_started(process, count)
             yield process, match[1].decode()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.process.terminate()
 
 
-async def all_there(process: StdioClient, count: int) -> None:
+async def all_workers_started(process: StdioClient, count: int) -> None:
     async with asyncio.timeout(PATIENCE):
         while len(hubs(process)) < count:
             await asyncio.sleep(0.05)
@@ -117,9 +117,9 @@ async def test_workers_stop_with_their_parent_and_leave_no_process(tmp_path: Pat
 
 async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
-        left = below(process.process.pid)
+        descendants = below(process.process.pid)
         process.process.kill()
-        _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, descendants, PATIENCE)
         assert alive == []
 
 

@@ -182,9 +182,9 @@ class Leases(RuleBasedStateMachine):
     def check(self) -> None:
         """Two replicas never act for one thing, but for a moment after the store has dropped what was not over."""
         acting = [replica.name for replica in self.replicas if replica.owns and replica.lease.holds(self.now)]
-        moment = LEASE - MARGIN + STEP
+        tolerance = LEASE - MARGIN + STEP
         since = round(self.now - self.disturbed, 6)  # steps add up to a little more
-        assert len(acting) <= 1 or since <= moment, (acting, self.now, self.disturbed)
+        assert len(acting) <= 1 or since <= tolerance, (acting, self.now, self.disturbed)
 
     def teardown(self) -> None:
         """Whatever happened, the thing has one owner in the end, who can act."""

@@ -106,8 +106,8 @@ async def test_replicas_know_each_other_and_forget_those_that_left() -> None:
 
 async def test_what_a_live_replica_owns_cannot_be_claimed_by_another() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
-        mine = await a.member.claim("session")
-        assert mine == (a.member.me.owner, "", False)
+        first_claim = await a.member.claim("session")
+        assert first_claim == (a.member.me.owner, "", False)
         assert await b.member.claim("session") == (a.member.me.owner, a.member.me.owner, False)
         second_claim = await a.member.claim("session")
         assert second_claim == (a.member.me.owner, a.member.me.owner, False)

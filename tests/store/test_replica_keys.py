@@ -71,13 +71,13 @@ async def test_replicas_find_the_same_keys_in_the_store() -> None:
 async def test_a_replaced_key_can_still_open_values() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        before = await ReplicaKeys.shared(store)
+        old_keys = await ReplicaKeys.shared(store)
         stored_key = (await store.execute("LINDEX", store.key("keys"), 0)).partition(b":")[2]
         await store.execute("LSET", store.key("keys"), 0, b"1000:" + stored_key)  # made in 1970
-        after = await ReplicaKeys.shared(store)
-        assert after.open("session", before.seal("session", 1)) == 1
-        assert before.open("session", after.seal("session", 1)) == 1  # not all replicas know the other one yet
-        assert len(after.entries) == 2
+        new_keys = await ReplicaKeys.shared(store)
+        assert new_keys.open("session", old_keys.seal("session", 1)) == 1
+        assert old_keys.open("session", new_keys.seal("session", 1)) == 1  # not all replicas know the other one yet
+        assert len(new_keys.entries) == 2
         await store.close()
 
 
@@ -88,14 +88,14 @@ async def test_keys_lost_by_the_store_are_written_back_and_still_open_values() -
         earlier_keys = await ReplicaKeys.shared(stores[0])
         sealed = earlier_keys.seal("session", {"id": "a"})
         await stores[0].execute("FLUSHALL")
-        late = await ReplicaKeys.shared(stores[1])  # a replica that begins now knows nothing of before
-        assert late.open("session", sealed) is None
+        late_keys = await ReplicaKeys.shared(stores[1])  # a replica that begins now knows nothing of before
+        assert late_keys.open("session", sealed) is None
         restored = await ReplicaKeys.shared(stores[0], earlier_keys)
-        late = await ReplicaKeys.shared(stores[1], late)
-        for keys in (restored, late, await ReplicaKeys.shared(stores[2])):
+        late_keys = await ReplicaKeys.shared(stores[1], late_keys)
+        for keys in (restored, late_keys, await ReplicaKeys.shared(stores[2])):
             assert keys.open("session", sealed) == {"id": "a"}
             assert restored.open("session", keys.seal("session", 1)) == 1
-        assert restored.entries == late.entries
+        assert restored.entries == late_keys.entries
         for store in stores:
             await store.close()
 

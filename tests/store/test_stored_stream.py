@@ -15,35 +15,35 @@ pytestmark = pytest.mark.anyio
 
 async def test_another_replica_reads_the_events_after_an_event_id() -> None:
     async with redis_server() as server:
-        mine, theirs = Store(server.settings()), Store(server.settings())
-        stream = StoredStream(mine, "s-1")
+        first_store, second_store = Store(server.settings()), Store(server.settings())
+        stream = StoredStream(first_store, "s-1")
         for number in range(1, 6):
             await stream.append(number, b'{"n":%d}' % number)
-        events = await StoredStream(theirs, "s-1").read(2)
+        events = await StoredStream(second_store, "s-1").read(2)
         assert events == [(3, b'{"n":3}'), (4, b'{"n":4}'), (5, b'{"n":5}')]
-        assert await StoredStream(theirs, "s-1").read(5) == []
-        await mine.close()
-        await theirs.close()
+        assert await StoredStream(second_store, "s-1").read(5) == []
+        await first_store.close()
+        await second_store.close()
 
 
 async def test_another_replica_follows_a_stream_to_its_end() -> None:
     async with redis_server() as server:
-        mine, theirs = Store(server.settings()), Store(server.settings())
+        first_store, second_store = Store(server.settings()), Store(server.settings())
         numbers: list[int] = []
 
         async def follow() -> None:
-            async for event in StoredStream(theirs, "s-1").follow(0):
+            async for event in StoredStream(second_store, "s-1").follow(0):
                 numbers.append(event.number)
 
         reading = asyncio.ensure_future(follow())
-        stream = StoredStream(mine, "s-1")
+        stream = StoredStream(first_store, "s-1")
         for number in range(1, 200):
             await stream.append(number, b"{}")
         await stream.append(200, None)
         await asyncio.wait_for(reading, 30)
         assert numbers == list(range(1, 200))
-        await mine.close()
-        await theirs.close()
+        await first_store.close()
+        await second_store.close()
 
 
 async def test_reading_discarded_events_is_an_error() -> None:

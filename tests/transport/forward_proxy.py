@@ -120,9 +120,9 @@ class ForwardingProxy:
             _, size = await reader.readexactly(2)
             user = (await reader.readexactly(size)).decode()
             password = (await reader.readexactly((await reader.readexactly(1))[0])).decode()
-            good = (user, password) == (self.user, self.password)
-            writer.write(b"\x01\x00" if good else b"\x01\x01")
-            if not good:
+            is_accepted = (user, password) == (self.user, self.password)
+            writer.write(b"\x01\x00" if is_accepted else b"\x01\x01")
+            if not is_accepted:
                 return
         else:
             writer.write(b"\x05\x00")
@@ -164,9 +164,9 @@ async def both_ways(
 
 
 @contextlib.asynccontextmanager
-async def forwarding(tls: ssl.SSLContext | None = None, **how: object) -> AsyncIterator[ForwardingProxy]:
+async def forwarding(tls: ssl.SSLContext | None = None, **settings: object) -> AsyncIterator[ForwardingProxy]:
     """Runs a proxy."""
-    proxy = ForwardingProxy(**how)  # type: ignore[arg-type]
+    proxy = ForwardingProxy(**settings)  # type: ignore[arg-type]
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=tls)
     proxy.port = server.sockets[0].getsockname()[1]
     try:

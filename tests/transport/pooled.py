@@ -36,10 +36,10 @@ async def pooled(script: Script, **settings: Any) -> AsyncIterator[tuple[Server,
 
 def saying(*answers: bytes, end: bool = False) -> Script:
     """A script: the answers to the first requests of all, byte by byte as they are; `end`: then it closes."""
-    left = list(answers)
+    remaining = list(answers)
 
     async def script(request: Request, reply: Reply) -> None:
-        await reply.raw(left.pop(0) if len(left) > 1 else left[0])
+        await reply.raw(remaining.pop(0) if len(remaining) > 1 else remaining[0])
         if end:
             await reply.cut()
 

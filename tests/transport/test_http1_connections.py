@@ -312,9 +312,9 @@ async def test_an_unknown_name_is_reported_and_resolved_again_next_time(monkeypa
 
 
 async def test_address_families_alternate():
-    six, four = socket.AF_INET6, socket.AF_INET
-    rows = [(six, 1, 6, "a"), (six, 1, 6, "b"), (four, 1, 6, "c"), (six, 1, 6, "d")]
-    assert [row[3] for row in dialler._interleaved(rows)] == ["a", "c", "b", "d"]
+    ipv6, ipv4 = socket.AF_INET6, socket.AF_INET
+    rows = [(ipv6, 1, 6, "a"), (ipv6, 1, 6, "b"), (ipv4, 1, 6, "c"), (ipv6, 1, 6, "d")]
+    assert [row[3] for row in dialler._in_turn(rows)] == ["a", "c", "b", "d"]
 
 
 async def test_an_ipv6_literal_is_dialled_without_resolution(monkeypatch):

@@ -71,17 +71,19 @@ def difference(case: Case, ours: Reading) -> str:
 
 @pytest.mark.parametrize("corpus", CORPORA)
 async def test_each_corpus_case_is_parsed_as_expected_or_as_a_documented_difference(corpus: str) -> None:
-    wrong = []
+    failures = []
     for case in corpora.cases(corpus):
         name, ours = f"{corpus}: {case.name}", await reading_of(case)
         problem, kind = difference(case, ours), DIFFERS.get(f"{corpus}: {case.name}")
         if bool(problem) != bool(kind):
-            wrong.append(f"{name} [{case.lenient}] {case.text[:200]!r}: {problem or f'no longer differs by {kind!r}'}")
+            failures.append(
+                f"{name} [{case.lenient}] {case.text[:200]!r}: {problem or f'no longer differs by {kind!r}'}"
+            )
         elif kind and ours.end not in KINDS[kind]["ours"]:
-            wrong.append(f"{name}: the connection is {ours.end}, which is not {kind!r}")
+            failures.append(f"{name}: the connection is {ours.end}, which is not {kind!r}")
         elif ours.end == "refused" and case.side == "request" and ours.status not in (400, 431, 501, 505):
-            wrong.append(f"{name}: refused with {ours.status}")
-    assert not wrong, "\n".join(wrong)
+            failures.append(f"{name}: refused with {ours.status}")
+    assert not failures, "\n".join(failures)
 
 
 def test_every_difference_names_a_case_once_and_its_reason_is_documented() -> None:

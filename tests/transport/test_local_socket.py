@@ -83,19 +83,19 @@ async def test_a_client_without_the_key_gets_no_response(said: bytes, tmp_path: 
     async with listening(path, unix=False):
         port = json.loads(path.read_bytes())["port"]
 
-        def tried() -> bytes:
+        def exchange() -> bytes:
             with socket.create_connection(("127.0.0.1", port), PATIENCE) as raw:
                 raw.sendall(said)
                 raw.shutdown(socket.SHUT_WR)
-                response = b""
+                received = b""
                 try:
                     while piece := raw.recv(1024):
-                        response += piece
+                        received += piece
                 except ConnectionResetError:
                     pass
-                return response
+                return received
 
-        assert b"hello" not in await asyncio.to_thread(tried)
+        assert b"hello" not in await asyncio.to_thread(exchange)
 
 
 async def test_another_program_on_the_same_port_later_is_not_trusted(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ async def test_another_program_on_the_same_port_later_is_not_trusted(tmp_path: P
     async with listening(path, unix=False):
         pass
 
-    async def pose(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readexactly(32) * 2 + b"hello you\n")
         writer.close()
 
     port = json.loads(path.read_bytes())["port"]
-    posing = await asyncio.start_server(pose, "127.0.0.1", port)
-    async with posing:
+    server = await asyncio.start_server(impostor, "127.0.0.1", port)
+    async with server:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.to_thread(response_of, path)
 

@@ -221,9 +221,9 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 async def test_an_invalid_or_interrupted_proxy_response_is_a_clear_failure(lie: str) -> None:
     async with forwarding(answer=LIES[lie]) as proxy:
-        late = lie == "half a head"
-        error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=2.0 if late else PATIENCE)
-        assert error.hub_code == (codes.PROXY_REFUSED if late else codes.PROXY_UNREACHABLE)
+        is_partial = lie == "half a head"
+        error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=2.0 if is_partial else PATIENCE)
+        assert error.hub_code == (codes.PROXY_REFUSED if is_partial else codes.PROXY_UNREACHABLE)
         assert "the proxy http://127.0.0.1" in str(error)
 
 
@@ -332,8 +332,8 @@ async def test_a_server_that_requires_a_client_certificate_gets_that_of_its_entr
     ca = str(authority.ca)
     with strict(context) as port:
         url = f"https://localhost:{port}/mcp"
-        let_in = await failure_of(url, "direct", ca=ca, client_cert=str(cert), client_key=str(key))
-        assert let_in.hub_code == codes.ACCESS_REFUSED, "the server has answered"
+        error = await failure_of(url, "direct", ca=ca, client_cert=str(cert), client_key=str(key))
+        assert error.hub_code == codes.ACCESS_REFUSED, "the server has answered"
         none = await failure_of(url, "direct", ca=ca)
         assert none.hub_code in (codes.CERTIFICATE_WANTED, codes.CERTIFICATE_REFUSED)
         assert "client_cert" in str(none)

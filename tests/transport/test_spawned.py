@@ -53,14 +53,14 @@ def test_a_start_that_is_cancelled_at_any_moment_stays_cancelled_and_leaves_no_p
         with pytest.raises(asyncio.CancelledError):
             await starting
 
-    async def all_of_them() -> None:
+    async def all_starts() -> None:
         async with asyncio.timeout(PATIENCE):
             for rounds in range(STEPS):
                 await cancelled_after(rounds)
             for protocol in protocols:
                 await protocol.exited.wait()
 
-    run(all_of_them())
+    run(all_starts())
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -103,7 +103,7 @@ def test_children_leave_no_descriptor_even_if_they_could_not_be_started(
         child.close()
         await protocol.exited.wait()
 
-    async def all_of_them() -> None:
+    async def all_starts() -> None:
         async with asyncio.timeout(PATIENCE):
             await start(sys.executable, "-c", "input()")
             before = _descriptors()
@@ -114,7 +114,7 @@ def test_children_leave_no_descriptor_even_if_they_could_not_be_started(
             await asyncio.sleep(0)
             assert _descriptors() == before
 
-    run(all_of_them())
+    run(all_starts())
 
 
 def _descriptors() -> int:

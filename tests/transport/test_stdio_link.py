@@ -295,19 +295,19 @@ async def test_close_ends_a_stubborn_process_its_group_and_processes_that_left_t
 
 
 async def test_closing_the_event_loop_first_leaves_no_process_behind() -> None:
-    left = []
+    pids = []
 
     async def open_and_begin_to_close() -> None:
         talk = Talk(*fake("--stubborn"))
         await talk.link.open(talk.peer)
         await talk.call("echo")
-        left.append(talk.link.pid)
+        pids.append(talk.link.pid)
         closing = asyncio.create_task(talk.link.close())
         await asyncio.wait({closing}, timeout=0)
 
     await asyncio.to_thread(asyncio.run, open_and_begin_to_close())
     async with asyncio.timeout(PATIENCE):
-        while alive(left[0]):
+        while alive(pids[0]):
             await asyncio.sleep(0.02)
 
 

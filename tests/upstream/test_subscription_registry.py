@@ -86,10 +86,10 @@ async def session_on(link: ScriptedLink) -> UpstreamSession:
 
 
 def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
-    def lend(caller: Hashable | None) -> AbstractAsyncContextManager[UpstreamSession]:
+    def session_for(caller: Hashable | None) -> AbstractAsyncContextManager[UpstreamSession]:
         return contextlib.nullcontext(session)
 
-    return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), lend, lambda key: session)
+    return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), session_for, lambda key: session)
 
 
 async def test_a_resource_that_is_refused_on_a_new_session_does_not_end_the_subscriptions_to_others() -> None:

@@ -100,13 +100,13 @@ async def squid(idle: str = "1 hour", tls: tuple[Path, Path] | None = None) -> A
         ).stdout.strip()
         (directory / "users").write_text(f"{USER}:{hashed}\n")
         (directory / "hosts").write_text(f"127.0.0.1 localhost {NAME}\n")
-        port, kind, own = free_port(), "http_port", ""
+        port, kind, tls_options = free_port(), "http_port", ""
         if tls is not None:
             cert, key = (shutil.copy(file, directory / file.name) for file in tls)
-            kind, own = "https_port", f" tls-cert={cert} tls-key={key}"
+            kind, tls_options = "https_port", f" tls-cert={cert} tls-key={key}"
         settings = directory / "squid.conf"
         settings.write_text(f"""
-            {kind} 127.0.0.1:{port}{own}
+            {kind} 127.0.0.1:{port}{tls_options}
             pid_filename {directory}/squid.pid
             cache_log {directory}/cache.log
             access_log stdio:{directory}/access.log

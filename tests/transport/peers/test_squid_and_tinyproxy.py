@@ -98,8 +98,8 @@ async def test_squid_resolves_names_that_the_hub_cannot_resolve(authority: Priva
 
 
 async def test_squid_is_reached_over_tls(authority: PrivateAuthority) -> None:
-    own = authority.issue("127.0.0.1")
-    async with squid(tls=own) as proxy, scripted(answering, authority.server(NAME)) as server:
+    cert_files = authority.issue("127.0.0.1")
+    async with squid(tls=cert_files) as proxy, scripted(answering, authority.server(NAME)) as server:
         url = f"https://{NAME}:{server.port}/mcp"
         assert await result_of(url, proxy.url(scheme="https"), ca=str(authority.ca)) == {"path": "/mcp"}
 

@@ -29,12 +29,12 @@ async def test_an_upstream_that_stops_answering_pings_is_restarted_without_affec
 ) -> None:
     servers = {"up": fake(health={"ping": "200ms"}), "good": fake(health={"ping": "200ms"})}
     async with hub(tmp_path, servers) as client:
-        pid, good = int(await client.text("up__pid")), await client.text("good__pid")
+        pid, good_pid = int(await client.text("up__pid")), await client.text("good__pid")
         os.kill(pid, signal.SIGSTOP)
         async with asyncio.timeout(PATIENCE):
             await client.until(lambda: b"up was lost: it did not answer 2 pings in a row" in client.stderr)
         assert await client.text("up__pid") != str(pid)
-        assert await client.text("good__pid") == good
+        assert await client.text("good__pid") == good_pid
 
 
 async def test_a_busy_upstream_is_not_pinged(tmp_path: Path) -> None:

@@ -58,12 +58,12 @@ async def test_waiting_for_cpu_time_is_not_reported_as_a_stall() -> None:
 
 
 async def test_sliced_work_lets_other_tasks_run_in_between() -> None:
-    ran = 0
+    rounds = 0
 
     async def second_task() -> None:
-        nonlocal ran
+        nonlocal rounds
         while True:
-            ran += 1
+            rounds += 1
             await asyncio.sleep(0)
 
     def work():  # type: ignore[no-untyped-def]
@@ -75,7 +75,7 @@ async def test_sliced_work_lets_other_tasks_run_in_between() -> None:
     running = asyncio.create_task(second_task())
     assert await in_slices(work()) == "done"
     running.cancel()
-    assert ran > 3
+    assert rounds > 3
     assert run_for(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
 
 

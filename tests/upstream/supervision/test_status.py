@@ -189,13 +189,13 @@ async def test_a_hub_that_ends_while_hubs_are_looked_for_does_not_hide_the_other
 ) -> None:
     glob = Path.glob
 
-    def also_gone(self: Path, pattern: str) -> list[Path]:
+    def glob_with_an_ended_hub(self: Path, pattern: str) -> list[Path]:
         return [*glob(self, pattern), self / "1.sock"]
 
-    async def nothing(request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def no_responses(request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         yield {}
 
-    async with hub_status.status_server(lambda: {"pid": 4711}, nothing):
-        monkeypatch.setattr(Path, "glob", also_gone)
+    async with hub_status.status_server(lambda: {"pid": 4711}, no_responses):
+        monkeypatch.setattr(Path, "glob", glob_with_an_ended_hub)
         hubs = await asyncio.to_thread(lambda: list(hub_status.running_hubs()))
     assert hubs == [{"pid": 4711}]
