@@ -1,4 +1,4 @@
-"""Instructions of servers reach clients, bounded, and only those of servers that are shown."""
+"""Instructions of servers reach clients, with a bound, and only from servers that the client may see."""
 
 from __future__ import annotations
 

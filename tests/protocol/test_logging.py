@@ -1,4 +1,4 @@
-"""Log messages of servers: to the client whose call it is, from the level it wants, as they are."""
+"""Log messages of servers reach the client whose call it is, from its level on, unchanged."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_modern_client_gets_log_messages_at_the_level_of_its_request(tmp
 
 
 class Ear:
-    """A client of a network, and the loggers' levels it has heard, in order."""
+    """A client over HTTP, and the levels of the log messages that it received, in order."""
 
     def __init__(self, base: str, path: str) -> None:
         self.levels: list[str] = []
@@ -89,7 +89,7 @@ class Ear:
             assert not (await self.client.call_tool(name, arguments)).is_error
 
     async def heard(self, levels: list[str]) -> None:
-        """Wait until it has heard these, before any other."""
+        """Waits until exactly these levels have arrived."""
         async with asyncio.timeout(PATIENCE):
             while self.levels[: len(levels)] != levels:
                 await self.client.list_tools()
@@ -114,7 +114,7 @@ async def test_the_only_client_of_a_shared_server_gets_log_messages_during_and_a
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 @pytest.mark.parametrize("era", ERAS)
 async def test_late_log_messages_of_a_shared_server_reach_no_other_client(tmp_path: Path, era: str) -> None:
-    """Nothing but the stream of a call tells whose a message is once there were several callers."""
+    """After calls of several clients, only the stream of a call tells which client a message belongs to."""
     async with (
         network_hub(tmp_path / "hub", {"a": asking("--era", era)}) as (_, base),
         two_ears(base) as (first, second),
@@ -163,7 +163,7 @@ async def test_a_log_message_on_the_stream_of_a_call_belongs_to_that_call(tmp_pa
             await both_started.wait()
             await reply.event(log_message(level))
             if level == "error":
-                await over.wait()  # the other call is, and something was said on its stream
+                await over.wait()  # the other call has ended, and its stream carried a log message after the response
             await reply.event({"jsonrpc": "2.0", "id": number, "result": {"content": []}})
             if level == "info":
                 await reply.event(log_message("critical"))

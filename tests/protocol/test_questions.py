@@ -1,4 +1,4 @@
-"""The rules that all questions of servers go by, whichever way they come."""
+"""The rules for all requests of servers to clients, over any transport and in any era."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JSON = st.recursive(
 
 
 def refusal(rules: QuestionRules, method: str, params: dict[str, Any], able: Any = ABLE) -> int | None:
-    """The code with which a question is refused."""
+    """Returns the error code with which the rules refuse a question, or None."""
     try:
         rules.admit(method, params, able, CallQuestions())
     except ProtocolError as error:

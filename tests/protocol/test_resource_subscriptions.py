@@ -1,4 +1,4 @@
-"""Changes of resources: told to those that asked, by one subscription upstream, also after a reconnect."""
+"""Updates of resources reach all subscribers through one upstream subscription, also after a reconnect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule by itself: one tool of one server, and what became of a call."""
+"""The argument check by itself: one tool of one server, and the outcome of a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUTE = Route("s", TOOLS, "t")
 
 @dataclass
 class Outcome:
-    """`refused` is the text of the error, None where the server was asked; `notes` as in the call."""
+    """`refused` is the text of the error, or None if the call reached the server; `notes` are those of the call."""
 
     refused: str | None
     asked: list[Any]
@@ -33,7 +33,7 @@ class Outcome:
 
 
 class Tool:
-    """A tool with a schema, behind the rule."""
+    """A tool with a schema, behind the argument check."""
 
     def __init__(self, schema: Any, mode: str = "lenient", **settings: Any) -> None:
         defaults = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}

@@ -1,4 +1,4 @@
-"""Generated schemas of all dialects, and values to hold them against."""
+"""Generated schemas of all dialects, and values to validate with them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ POOL: list[Any] = [
 
 
 def compiled(schema: Any) -> Any:
-    """A validator, or None for a schema that means nothing."""
+    """Returns a validator, or None for an invalid schema."""
     try:
         return jsonschema_rs.validator_for(schema, offline=True)
     except ValueError:

@@ -120,7 +120,7 @@ async def test_a_schema_reference_never_makes_the_hub_open_a_file_or_url(tmp_pat
 
     listener = await asyncio.start_server(connected, "127.0.0.1", 0)
     base = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    os.mkfifo(tmp_path / "fifo")  # whoever opens it to read never comes back
+    os.mkfifo(tmp_path / "fifo")  # an open for reading would block for ever
     outside = {
         "http": {"properties": {"a": {"$ref": f"{base}/a.json"}}},
         "file": {"properties": {"a": {"$ref": (tmp_path / "fifo").as_uri()}}},
@@ -149,7 +149,7 @@ async def test_a_schema_reference_never_makes_the_hub_open_a_file_or_url(tmp_pat
         assert connections == 0
         _, writer = await asyncio.open_connection("127.0.0.1", listener.sockets[0].getsockname()[1])
         async with asyncio.timeout(PATIENCE):
-            await counted.wait()  # it would have noticed
+            await counted.wait()  # the listener does count a connection
         writer.close()
         await writer.wait_closed()
 

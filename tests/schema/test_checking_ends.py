@@ -27,7 +27,7 @@ MODES = ["lenient", "strict"]
 
 
 def doubling(key: str, leaf: Any, times: int = 40) -> dict[str, Any]:
-    """A schema of some lines that looks at one value 2 ** times times."""
+    """Returns a short schema that checks one value 2 ** times times."""
     parts: dict[str, Any] = {f"d{n}": {key: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(times)}
     return {"$defs": {**parts, f"d{times}": leaf}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
 
@@ -117,7 +117,7 @@ async def test_a_schema_too_large_or_with_too_many_expressions_is_not_used() -> 
         assert outcome.refused is None
         assert not outcome.checked
         assert not schema_accepts(schema, {"a": 1})
-    # A generous reading has no use for expressions.
+    # A lenient reading does not use regular expressions.
     assert "a is missing" in str((await Tool(many).call({})).refused)
 
 

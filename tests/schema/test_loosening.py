@@ -1,4 +1,4 @@
-"""What a generous server could read as valid is passed and nothing else; what fits the exact schema always is."""
+"""The check passes exactly what a lenient server could accept; what fits the exact schema always passes."""
 
 from __future__ import annotations
 

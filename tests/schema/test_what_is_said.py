@@ -68,7 +68,7 @@ async def test_a_refusal_names_the_place_the_problem_and_the_expected_value(
 
 
 async def test_only_refused_values_are_reported() -> None:
-    """`"3"` would do where the schema says integer, so nothing is said of it."""
+    """The check accepts `"3"` for an integer, so the refusal does not mention it."""
     outcome = await Tool(SEARCH).call({"query": "x", "items": ["3", "y"], "options": {"deep": "true", "limit": []}})
     assert "items[1]" in str(outcome.refused)
     assert "options.limit" in str(outcome.refused)

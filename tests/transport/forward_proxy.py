@@ -22,19 +22,19 @@ class ForwardingProxy:
     """What the proxy was asked, and how it behaves. `port` is its own."""
 
     hosts: Mapping[str, int] = field(default_factory=dict)
-    """Name -> port on 127.0.0.1 of what stands for it; names that are missing are not known to the proxy."""
+    """Maps each name to the port of its stand-in on 127.0.0.1; the proxy does not know other names."""
     user: str = ""
     password: str = ""
     socks: bool = False
     answer: bytes | None = None
-    """What it says to everything instead; empty: it closes the connection."""
+    """Bytes that answer every request instead; with empty bytes the proxy closes the connection."""
     silent: bool = False
     port: int = 0
     asked: list[str] = field(default_factory=list)
     """`CONNECT host:port`, `SOCKS host:port`, or a method and a URL."""
     credentials: list[str] = field(default_factory=list)
     tunnels: list[asyncio.StreamWriter] = field(default_factory=list)
-    """The ends of its clients."""
+    """The connections to its clients."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -42,7 +42,7 @@ class ForwardingProxy:
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
     def cut(self) -> None:
-        """Closes all connections at once, as a proxy does that was idle for too long or dies."""
+        """Closes all connections at once, as a proxy does when it was idle for too long or dies."""
         for writer in self.tunnels:
             writer.transport.abort()
         self.tunnels.clear()

@@ -1,4 +1,4 @@
-"""A pool of connections by itself, without a link, and what is asked through it."""
+"""Helpers for tests of a connection pool without a link: a pool, a scripted server, requests and bodies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.transport.scripted_http import PATIENCE, Reply, Request, Script, Serv
 async def pool_of(
     port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, **settings: Any
 ) -> AsyncIterator[HttpPool]:
-    """A pool, closed in time."""
+    """Opens a pool, and closes it within the time limit."""
     pool = HttpPool(Dialler(host, port, tls), **{"limit": 8, "connect": float(PATIENCE), "keep": 60.0, **settings})
     try:
         yield pool
@@ -35,7 +35,7 @@ async def pooled(script: Script, **settings: Any) -> AsyncIterator[tuple[Server,
 
 
 def saying(*answers: bytes, end: bool = False) -> Script:
-    """A script: the answers to the first requests of all, byte by byte as they are; `end`: then it closes."""
+    """Returns a script that sends these raw answers in turn, the last one again and again; `end`: it then closes."""
     remaining = list(answers)
 
     async def script(request: Request, reply: Reply) -> None:
@@ -47,7 +47,7 @@ def saying(*answers: bytes, end: bool = False) -> Script:
 
 
 async def ask(pool: HttpPool, method: str = "POST", body: bytes | None = b"{}") -> HttpResponse:
-    """The answer's head."""
+    """Sends a request and returns the head of its response."""
     size = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
     head = b"%b /mcp HTTP/1.1\r\nHost: up\r\n%b\r\n" % (method.encode(), size)
     async with asyncio.timeout(PATIENCE):
@@ -55,7 +55,7 @@ async def ask(pool: HttpPool, method: str = "POST", body: bytes | None = b"{}") 
 
 
 async def body_of(response: HttpResponse) -> bytes:
-    """The whole body."""
+    """Returns the whole body of a response."""
     parts = []
     async with asyncio.timeout(PATIENCE):
         while part := await response.chunk():
@@ -64,7 +64,7 @@ async def body_of(response: HttpResponse) -> bytes:
 
 
 async def until(true: Any) -> None:
-    """Wait for what the loop has under way."""
+    """Waits until the condition holds, while the event loop runs."""
     async with asyncio.timeout(PATIENCE):
         while not true():
             await asyncio.sleep(0)

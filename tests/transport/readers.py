@@ -27,9 +27,9 @@ from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.server_connection import ServerConnection
 
 MAX_BODY_BYTES = 1 << 20
-"""Bytes of a body."""
+"""The largest body that is read, in bytes."""
 QUIET = 4
-"""Turns of the event loop in which nothing happens any more."""
+"""Idle turns of the event loop after which a reader counts as finished."""
 PATIENCE = 60
 REQUEST_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -39,7 +39,7 @@ Headers = list[tuple[str, str]]
 
 @dataclass
 class Message:
-    """A request or a response. `body` is None where it has not come whole."""
+    """A request or a response. `body` is None if it has not arrived completely."""
 
     start: tuple[str, str] | int
     """Method and target, or the status."""
@@ -100,10 +100,10 @@ class Wire(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        """Does nothing: this transport has no buffer."""
 
     async def takes(self, protocol: asyncio.Protocol, pieces: Sequence[bytes], busy: Callable[[], object]) -> None:
-        """Hands on the pieces as they are read, until nothing changes any more."""
+        """Feeds the protocol the pieces while it reads, until nothing changes any more."""
         for piece in filter(None, pieces):
             if self.closed or self.paused:
                 break
@@ -123,7 +123,7 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 def refusal(written: bytes) -> int | None:
-    """The status of a refusal among responses whose bodies do not look like one."""
+    """Returns the status of the first refusal in the written responses, or None. No body contains a status line."""
     return next((int(status) for status in STATUS.findall(written) if status not in (b"100", b"200")), None)
 
 
@@ -200,7 +200,7 @@ async def uvicorn_h11(pieces: Sequence[bytes]) -> Reading:
 
 
 async def _uvicorn(kind: Any, pieces: Sequence[bytes]) -> Reading:
-    """What is cut and what is open are not told apart."""
+    """Reads with a protocol of uvicorn, which does not distinguish a cut request from an open connection."""
     reading, wire, state = Reading(), Wire(), ServerState()
     protocol = kind(_config(), state, {"found": reading})
     protocol.connection_made(wire)
@@ -246,7 +246,7 @@ def _config() -> Config:
 
 
 class Pool:
-    """Where a connection goes whose exchange is over."""
+    """Takes back a connection when its exchange is over."""
 
     def __init__(self) -> None:
         self.is_released = False
@@ -255,11 +255,11 @@ class Pool:
         self.is_released = True
 
     def lost(self, connection: ClientConnection) -> None:
-        """It is closed."""
+        """Does nothing: the connection is closed already."""
 
 
 async def client(pieces: Sequence[bytes]) -> Reading:
-    """The hub's client, which has asked with GET; its server ends the connection behind the pieces."""
+    """Reads with the hub's client, which has sent a GET; the server closes the connection after the pieces."""
     reading, wire, pool = Reading(end="pending"), Wire(), Pool()
     news: list[HttpResponse | HttpFailure] = []
     connection = ClientConnection(pool)
@@ -291,7 +291,7 @@ def _waits(response: HttpResponse) -> bool:
 
 
 async def _read(response: HttpResponse, reading: Reading) -> bool:
-    """Reads a response whose connection says no more; returns whether it is whole."""
+    """Reads a response from a connection that sends no more; returns whether it is complete."""
     message = Message(response.status, headers_of(response._fields))
     reading.messages.append(message)
     body = b""

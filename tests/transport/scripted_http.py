@@ -15,12 +15,12 @@ from mcp_hub.transport import LinkError, LinkLost, RequestId
 from mcp_hub.transport.http_link import HttpLink
 
 PATIENCE = 60
-"""Seconds any wait of a test may take."""
+"""The most seconds that any wait of a test may take."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked. Names of `headers` are in lower case."""
+    """A request as the server received it. Names of `headers` are in lower case."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ class Request:
 
 
 class Reply:
-    """The way back: raw bytes, or the usual answers."""
+    """Writes the response to a request: raw bytes, or one of the usual responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -171,7 +171,7 @@ async def _read(reader: asyncio.StreamReader, connection: int) -> Request | None
 
 
 class Inbox:
-    """A Receiver that keeps what it was told, in order: messages, `(id, error)` pairs, the loss."""
+    """A Receiver that keeps every notification in order: messages, `(id, error)` pairs, the loss."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -196,12 +196,12 @@ class Inbox:
         self._waiting.put_nowait(item)
 
     async def next(self) -> Any:
-        """The next thing told that was not asked for yet."""
+        """Returns the next item that was not returned yet."""
         async with asyncio.timeout(PATIENCE):
             return await self._waiting.get()
 
     async def failure(self, request_id: RequestId) -> LinkError:
-        """The error of this request, which must be what is told next."""
+        """Returns the error of this request, which must be the next item."""
         item = await self.next()
         assert isinstance(item, tuple), item
         assert item[0] == request_id
@@ -219,7 +219,7 @@ def configured(url: str, **fields: Any) -> Configured:
 
 @contextlib.asynccontextmanager
 async def linked(url: str, **fields: Any) -> AsyncIterator[tuple[HttpLink, Inbox]]:
-    """An open link, closed in time."""
+    """Opens a link, and closes it within the time limit."""
     link, inbox = HttpLink(configured(url, **fields)), Inbox()
     await link.open(inbox)
     try:
@@ -247,7 +247,7 @@ async def ask(link: HttpLink, message: dict[str, Any] | None = None, **headers: 
 
 
 async def one_failure(script: Any, **fields: Any) -> LinkError:
-    """What a single request is told when the server behaves like `script`; the link must live on."""
+    """Returns the error of a single request to a server that runs `script`; the link must stay open."""
     async with scripted(script) as server, linked(server.url, **fields) as (link, inbox):
         await ask(link)
         error = await inbox.failure(1)

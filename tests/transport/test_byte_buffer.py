@@ -39,7 +39,7 @@ def test_a_huge_message_is_buffered_in_one_memory_mapping() -> None:
 
 
 def test_a_message_is_buffered_even_if_mapping_memory_fails() -> None:
-    buffer = ByteBuffer(1 << 62)  # more than any system maps
+    buffer = ByteBuffer(1 << 62)  # no system maps so much memory
     for _ in range(10):
         buffer.add(b"x" * 1024 * 1024)
     assert bytes(buffer.take()) == b"x" * 10 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""The reaper of a hub's children is watched: it is replaced, told of what lives, and missed where there is none."""
+"""The hub watches the reaper of its children: it replaces it, tells it the live groups, reports if none starts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mcp_hub.transport.command_line import command_line, is_batch_file
 
 NPX = r"C:\Program Files\nodejs\npx.cmd"
 VARIABLES = {"PATH": r"C:\secret", "USERNAME": "me", "cd": r"C:\here"}
-"""What cmd.exe would put in the place of %PATH%, %USERNAME% and %cd%."""
+"""The values that cmd.exe would substitute for %PATH%, %USERNAME% and %cd%."""
 ARGUMENT_LISTS = st.lists(
     st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=("Cs",)), max_size=30), max_size=5
 )

@@ -80,7 +80,7 @@ async def test_a_pooled_connection_closed_by_the_server_is_not_used(monkeypatch)
         accepted = replies[0]._writer.get_extra_info("socket")
         with socket.socket(fileno=socket.dup(accepted.fileno())) as same:
             same.shutdown(socket.SHUT_WR)
-        while handle.recv(1, socket.MSG_PEEK) != b"":  # the end is here, and the loop has not run since
+        while handle.recv(1, socket.MSG_PEEK) != b"":  # the close has arrived, and the loop has not run since
             pass
         assert await body_of(await ask(http_pool)) == b"{}"
         assert server.connections == 2
@@ -143,7 +143,7 @@ async def test_a_connection_given_to_a_cancelled_waiter_goes_to_the_next():
         first = await ask(http_pool)
         late = [asyncio.create_task(ask(http_pool)) for _ in range(2)]
         await asyncio.sleep(0)
-        assert await body_of(first) == b"{}"  # the first of them has it now, and does not know
+        assert await body_of(first) == b"{}"  # the first waiter has the connection now, and has not run yet
         late[0].cancel()
         assert await body_of(await late[1]) == b"{}"
         assert server.connections == 1
@@ -225,12 +225,12 @@ async def test_a_cancelled_request_closes_its_connection():
 
 
 def resolving(monkeypatch: Any, *addresses: tuple[str, int]) -> list[str]:
-    """Make every name these addresses; the names that were asked for."""
+    """Resolves every name to these addresses; returns the list of the names that are looked up."""
     lookups: list[str] = []
     real = asyncio.get_running_loop().getaddrinfo
 
     async def getaddrinfo(host: str, port: int, **options: Any) -> list[Any]:
-        if host == "127.0.0.1":  # uvloop asks before it connects
+        if host == "127.0.0.1":  # uvloop looks the host up before it connects
             return await real(host, port, **options)
         lookups.append(host)
         await asyncio.sleep(0)
@@ -260,7 +260,7 @@ async def test_a_silent_address_is_followed_by_the_next_one(monkeypatch):
 
 
 class Silent:
-    """Connecting, but for the first address that is tried: it never answers."""
+    """Connects to every address but the first one that is tried, which never answers."""
 
     def __init__(self) -> None:
         from mcp_hub.transport.http1 import dialler

@@ -31,7 +31,7 @@ async def reading_of(case: Case) -> Reading:
 
 
 def expected(case: Case) -> Reading:
-    """What the corpus says, in the words of `Reading`; `end` is empty where it says nothing."""
+    """Returns the expectation of the corpus as a `Reading`; `end` is empty if the corpus has none."""
     reading = Reading(end=case.end or "")
     for message in case.messages or ():
         start = message["status"] if case.side == "response" else (message["method"], message["target"])
@@ -43,7 +43,7 @@ def expected(case: Case) -> Reading:
 
 
 def _of_one(case: Case, expectation: Reading) -> Reading:
-    """The same for a client that has asked for one response and whose server ends the connection behind the text."""
+    """Adapts an expectation to a client with one request, whose server closes the connection after the text."""
     final = [message for message in expectation.messages if message.start == 101 or message.start >= 200]  # type: ignore[operator]
     reading = Reading(final[:1], expectation.end)
     if not final or expectation.end in ("refused", "switched"):
@@ -54,12 +54,12 @@ def _of_one(case: Case, expectation: Reading) -> Reading:
         first.body = record["body"].encode("latin-1")
         reading.end = "closed"
     elif first.body is not None and (len(final) > 1 or expectation.end == "pending"):
-        reading.end = "closed"  # by the bytes that nobody asked for
+        reading.end = "closed"  # surplus bytes close the connection
     return reading
 
 
 def difference(case: Case, ours: Reading) -> str:
-    """What of a reading is not what the corpus says; empty where nothing is."""
+    """Describes how a reading differs from the corpus; empty if it does not."""
     expectation = expected(case)
     if expectation.end and ours.end != expectation.end:
         return f"it is {ours.end} ({ours.status}) and not {expectation.end}"
@@ -119,7 +119,7 @@ ORDINARY = {
     *("Content-Length: 0{length}", "Content-Length: 00000000000{length}"),
     *("Expect: 100-continue\r\nContent-Length: {length}", "Expect: x 100-continue\r\nContent-Length: {length}"),
 }
-"""Lines that say nothing but what they say: other names, values, numbers with zeros before them."""
+"""Lines that mean exactly what they say: other header names, other values, numbers with leading zeros."""
 
 
 @pytest.mark.parametrize("corpus", corpora.HIDING)

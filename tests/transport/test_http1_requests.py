@@ -1,4 +1,4 @@
-"""Heads of requests: what is said, that nothing in it can say more, and that equal ones are made once."""
+"""Heads of requests: their lines, that no value can add a line, and that equal heads are encoded once."""
 
 import pytest
 from yarl import URL

@@ -342,7 +342,7 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read():
             await asyncio.sleep(0)
         (handle,) = link._http._pool.sockets
         await link.close()
-        while handle.fileno() != -1:  # uvloop lets go of it in its next round
+        while handle.fileno() != -1:  # uvloop closes it in its next round
             await asyncio.sleep(0)
     for writer in writers:
         writer.transport.abort()

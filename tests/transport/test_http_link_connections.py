@@ -1,4 +1,4 @@
-"""Connections that cannot be made or break off, and redirects: what a request over streamable HTTP is told."""
+"""Connections that fail or break off, and redirects: the error that a request over streamable HTTP gets."""
 
 import asyncio
 import contextlib

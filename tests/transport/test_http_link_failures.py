@@ -1,4 +1,4 @@
-"""What one failed request over streamable HTTP is told, and that the link outlives it."""
+"""The error that one failed request over streamable HTTP gets, and that the link outlives it."""
 
 import asyncio
 import contextlib

@@ -80,12 +80,12 @@ async def test_a_request_abandoned_as_its_stream_begins_leaves_no_open_connectio
     async with scripted(script) as server, linked(server.url) as (link, inbox):
         await ask(link)
         assert await inbox.next() == answer(1)
-        await ask(link, call(2))  # on the connection that is kept, so without a task
+        await ask(link, call(2))  # it uses the pooled connection, so it needs no task
         carrier = link._requests[2]
         async with asyncio.timeout(PATIENCE):
             while link._requests[2] is carrier:
                 await asyncio.sleep(0)
-            link.abandon(2)  # its task may not have begun
+            link.abandon(2)  # its task may not have started yet
             await closed.wait()
         assert inbox.told == [answer(1)]
 
@@ -216,7 +216,7 @@ async def test_a_server_without_a_standing_stream_is_not_a_failure(status, monke
         async with asyncio.timeout(PATIENCE):
             await refused.wait()
             if status == 501:
-                while len(server.asked("GET")) < 3:  # a server's own trouble may pass
+                while len(server.asked("GET")) < 3:  # the link retries, as a server error may be temporary
                     await asyncio.sleep(0)
             else:
                 assert link._standing_task is not None

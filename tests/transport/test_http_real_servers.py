@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _forgotten_streams_of_the_sdk() -> Iterator[None]:
-    """The SDK's servers forget to close memory streams of theirs; the hub has none, and transports are still told."""
+    """Ignores memory streams that the SDK's servers do not close; warnings about transports still fail."""
     yield
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unclosed <MemoryObject", ResourceWarning)

@@ -13,7 +13,7 @@ PID = 4711
 
 
 class Recorded:
-    """A Windows that writes down what it is asked, and refuses what `refused` names."""
+    """A fake of Windows that records each call, and refuses the functions in `refused`."""
 
     def __init__(self, *refused: str) -> None:
         self.calls: list[str] = []

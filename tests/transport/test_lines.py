@@ -65,7 +65,7 @@ async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_task
     turns.feed(b"\n".join(lines) + b"\nbehind")
     assert 0 < len(delivered) < 2_000
     assert pauses == [True]
-    turns.feed(b" it\n")  # what is read all the same waits behind the others
+    turns.feed(b" it\n")  # bytes that arrive during the pause are queued after the others
     rounds = 0
     async with asyncio.timeout(60):
         while pauses[-1]:
@@ -73,7 +73,7 @@ async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_task
             rounds += 1
     assert rounds > 20
     assert delivered == [*lines, b"behind it"]
-    assert pauses == [True, True, False]  # once more for what was read all the same
+    assert pauses == [True, True, False]  # it pauses once more for the bytes that arrived during the pause
 
 
 @pytest.mark.anyio

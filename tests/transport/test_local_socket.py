@@ -51,7 +51,7 @@ async def test_a_command_of_the_same_user_is_answered(unix: bool, tmp_path: Path
 async def test_a_hub_that_does_not_listen_yet_is_not_found(
     unix: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would take the hub for one that has ended, and remove its socket."""
+    """A client that found it too early would think that the hub has ended, and remove its socket."""
     path, existed = tmp_path / "1.sock", list[bool]()
     begin = socket.socket.listen
 

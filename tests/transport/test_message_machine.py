@@ -39,7 +39,7 @@ JUNK = b"\0\0\0\0"
 
 
 class Written:
-    """A sink that writes down what it is told, and answers for the server as its connection does."""
+    """A sink that records every event, and answers for the server as its connection does."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -61,7 +61,7 @@ class Written:
 
 
 class Server:
-    """The steps of a script on a RequestMachine. Each returns the states of (theirs, ours) behind it."""
+    """Runs the steps of a script on a RequestMachine. Each step returns the states of (theirs, ours) after it."""
 
     def __init__(self) -> None:
         self.sink = Written()
@@ -85,7 +85,7 @@ class Server:
 
 
 class Client:
-    """The same on a ResponseMachine."""
+    """Runs the steps of a script on a ResponseMachine."""
 
     def __init__(self) -> None:
         self.sink = Written()
@@ -106,7 +106,7 @@ class Client:
 
 
 Script = list[tuple[bytes | str, str, str]]
-"""Steps, and the states of (theirs, ours) behind each."""
+"""Steps, and the states of (theirs, ours) after each."""
 
 OF_THE_SERVER: dict[str, Script] = {
     "a request and its response": [(GET[:5], HEAD, IDLE), (GET[5:], DONE, HEAD), ("end", IDLE, IDLE)],
@@ -196,7 +196,7 @@ def test_a_client_follows_its_script(name: str) -> None:
 
 
 class Row(dict[str, str]):
-    """A row of a table that writes down what is looked up in it."""
+    """A row of a table that records the keys that are looked up."""
 
     def __init__(self, row: dict[str, str]) -> None:
         super().__init__(row)
@@ -209,7 +209,7 @@ class Row(dict[str, str]):
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Row]]:
-    """Both tables, in the place of their originals."""
+    """Replaces both tables by rows that record their look-ups."""
     requests, responses = ({state: Row(row) for state, row in table.items()} for table in (REQUESTS, RESPONSES))
     monkeypatch.setattr(http1, "REQUESTS", requests)
     monkeypatch.setattr(http1, "RESPONSES", responses)
@@ -249,7 +249,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def joined(events: list[Any]) -> list[Any]:
-    """What was told, with the pieces of each body put together."""
+    """Returns the events with the pieces of each body joined."""
     joined_events: list[Any] = []
     for event in events:
         if isinstance(event, bytes) and joined_events and isinstance(joined_events[-1], bytes):

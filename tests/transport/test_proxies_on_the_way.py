@@ -48,7 +48,7 @@ def through(kind: str, proxy: ForwardingProxy, user: str = "") -> str:
 async def reaching(
     url: str, proxy: str | None, environ: dict[str, str] | None = None, connect: float = PATIENCE, **egress: Any
 ) -> AsyncIterator[tuple[HttpLink, Inbox]]:
-    """A link to a server by the proxy of its entry, or of an environment."""
+    """Opens a link to a server through the proxy of its entry, or of an environment."""
     own = proxy is not None
     settings = EgressSettings(proxy=SecretStr(proxy) if proxy is not None else None, own=own, **egress)
     server = configured(url, egress=settings, deadlines={"connect": connect})

@@ -15,7 +15,7 @@ from mcp_hub.transport import child_process
 from tests.fakes.client import PATIENCE
 
 STEPS = 10
-"""Rounds of the loop; after so many a child has long been started."""
+"""Rounds of the event loop that are enough to start a child."""
 
 
 class RecordingProtocol(asyncio.SubprocessProtocol):

@@ -21,7 +21,7 @@ PING = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
 
 
 class Board:
-    """An SSE server: its one stream, and what is done with each POST (202 unless told otherwise)."""
+    """An SSE server with one stream; it answers each POST with 202 unless a test sets another reply."""
 
     def __init__(self, endpoint: bytes = b"/messages?session_id=0123456789") -> None:
         self.endpoint = endpoint
@@ -62,7 +62,7 @@ def new(url: str, **fields: Any) -> SseLink:
 
 
 async def refused_to_open(script: Any, **fields: Any) -> LinkError:
-    """How opening fails against `script`."""
+    """Returns the error of opening a link to a server that runs `script`."""
     async with scripted(script) as server:
         link, inbox = new(server.url, **fields), Inbox()
         async with asyncio.timeout(PATIENCE):

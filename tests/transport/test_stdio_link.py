@@ -22,11 +22,11 @@ from tests.fakes.client import FAKE, PATIENCE
 pytestmark = pytest.mark.anyio
 
 ANSWERS = "import sys; sys.stdin.readline(); sys.stdout.buffer.write({!r}); sys.stdout.flush(); sys.stdin.read()"
-"""A server that answers anything with these bytes."""
+"""A server program that answers its first line with the bytes of the placeholder."""
 
 
 class Talk:
-    """A peer on a link to one child, and everything it was told."""
+    """A peer on a link to one child, which keeps everything that it receives."""
 
     def __init__(self, *argv: str, max_frame: int = 2**20, write_deadline: float = 5.0) -> None:
         self.children = Children()
@@ -145,7 +145,7 @@ async def test_reading_stays_paused_after_the_lines_that_were_read_are_handled()
             await asyncio.sleep(0)
         talk.children.pause_reading()
         before = -1
-        while before != talk.peer.heard:  # what was read already is handled
+        while before != talk.peer.heard:  # lines that were read already are still handled
             before = talk.peer.heard
             for _ in range(100):
                 await asyncio.sleep(0)

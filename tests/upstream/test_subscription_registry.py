@@ -1,4 +1,4 @@
-"""What the hub remembers of those who watch resources."""
+"""The registry of the clients that subscribe to resources of a server."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_the_codes_of_the_errors_are_those_of_the_sdk() -> None:
 
 
 def test_the_header_names_and_the_name_bearing_methods_are_those_of_the_sdk() -> None:
-    tasks = {f"tasks/{verb}": "taskId" for verb in ("get", "update", "cancel")}  # an extension the SDK has not
+    tasks = {f"tasks/{verb}": "taskId" for verb in ("get", "update", "cancel")}  # the SDK does not have this extension
     assert dict(routing_headers.NAME_KEYS) == {**inbound.NAME_BEARING_METHODS, **tasks}
     assert routing_headers.PROTOCOL_VERSION == inbound.MCP_PROTOCOL_VERSION_HEADER
     assert routing_headers.METHOD == inbound.MCP_METHOD_HEADER

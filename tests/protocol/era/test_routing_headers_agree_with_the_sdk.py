@@ -127,7 +127,7 @@ def test_argument_headers_are_checked_as_the_sdk_does(
 
 
 class _Lines(dict[str, str]):
-    """A mapping that gives its lines one by one, as a web framework's headers do."""
+    """A mapping that yields its header lines one by one, as the headers of a web framework do."""
 
     def __init__(self, lines: list[tuple[str, str]]) -> None:
         super().__init__(lines)
@@ -144,7 +144,7 @@ VERSIONS = st.sampled_from([era.LATEST_MODERN, era.LATEST_MODERN, era.LATEST_HAN
 
 @st.composite
 def _requests(draw: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """A request and its headers, honest or spoilt in a few places."""
+    """Generates a request and its headers, which are correct or altered in a few places."""
     method, name, version = draw(METHODS), draw(NAMES), draw(VERSIONS)
     meta: dict[str, Any] = {era.VERSION_KEY: version, era.CAPABILITIES_KEY: {}}
     meta.pop(draw(st.sampled_from([era.VERSION_KEY, era.CAPABILITIES_KEY, "", "", ""])), None)
@@ -168,7 +168,7 @@ def test_a_request_is_refused_for_its_headers_exactly_when_the_sdk_refuses_it(
     try:
         expected = _sdk_verdict(message, lines)
     except ValueError:
-        return  # a broken sentinel ends the SDK's check
+        return  # the check of the SDK raises for a broken sentinel
     error = routing_headers.check(lines, message, None)
     assert (error.code if error else None) == expected
 

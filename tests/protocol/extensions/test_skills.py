@@ -30,7 +30,7 @@ SERVER = HERE / "servers" / "skill_server.py"
 
 
 def serving(directory: Path, *page: str, **entry: Any) -> dict[str, Any]:
-    """A server on fastmcp with the skills of a directory."""
+    """Returns the entry of a fastmcp server that serves the skills of a directory."""
     return {"command": python_with_sdk(), "args": [str(SERVER), str(directory), *page], **entry}
 
 
@@ -89,7 +89,7 @@ async def test_the_hubs_own_skills_have_manifests_and_follow_their_files(tmp_pat
     async with hub_client(tmp_path, {}, skills="skills") as opened:
         assert opened.server_capabilities is not None
         assert opened.server_capabilities.extensions == {EXTENSION: {}}
-        (listed_skill,) = await opened.list_skills()  # what no client would take is read as resources alone
+        (listed_skill,) = await opened.list_skills()  # a skill that no client accepts is served as resources only
         assert listed_skill.frontmatter.root == {"name": "pdf", "description": "Fill in forms.", "version": 1.1}
         assert await opened.get_skill(listed_skill.uri) == listed_skill
         await verified(opened, listed_skill)
@@ -137,7 +137,8 @@ async def test_equal_skills_of_two_servers_are_both_served_if_on_conflict_allows
 async def test_a_skill_file_keeps_its_uri_even_if_a_later_server_lists_it(tmp_path: Path) -> None:
     skill(tmp_path / "a/pdf", "pdf", "Of a.", notes="of a")
     skill(tmp_path / "b/pdf", "pdf", "Of b.", notes="of b")
-    servers = {"a": serving(tmp_path / "a")}  # it has its notes by a template, and the hub itself lists them
+    # The notes of the server come from a template, and the hub itself lists them.
+    servers = {"a": serving(tmp_path / "a")}
     async with hub_client(tmp_path, servers, skills="b", on_conflict="rename") as opened:
         own, renamed = await opened.list_skills()
         assert [own.uri, renamed.uri] == ["skill://pdf/SKILL.md", "mcp-hub://skills/skill://pdf/SKILL.md"]

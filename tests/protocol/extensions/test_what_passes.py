@@ -1,4 +1,4 @@
-"""Apps, tasks and skills pass; of other extensions neither side is told."""
+"""The hub forwards apps, tasks and skills, and hides other extensions from both sides."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def finished(client: StdioClient, task_id: str) -> Any:
 @pytest.mark.parametrize("modern", [True, False])
 async def test_forwarded_extensions_are_advertised_in_their_era(tmp_path: Path, modern: bool) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
-        await client.tool_names()  # from now on what the server has is kept
+        await client.tool_names()  # from now on the catalog of the server is cached
     async with hub(tmp_path, {"a": server("a")}, modern=modern, handshake=False, list_wait=20) as client:
         result = await client.request("server/discover") if modern else await client.initialize()
     assert set(result["capabilities"]["extensions"]) == ({UI, TASKS, SKILLS_EXTENSION} if modern else {UI})
@@ -138,7 +138,7 @@ async def test_a_task_id_stays_valid_after_a_restart_of_the_hub(tmp_path: Path) 
         with pytest.raises(RpcError) as refused:
             await task(client, "get", task_id)
         assert "Unknown task" in refused.value.error["message"]
-        assert task_id not in refused.value.error["message"]  # it is the server, started anew, that does not know it
+        assert task_id not in refused.value.error["message"]  # only the restarted server does not know the task
 
 
 async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def read(corpus: str) -> Any:
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = b"0\r\n\r\n" + HIDDEN
-"""A body that ends in its first line for whoever takes it for chunks; then another request begins."""
+"""A body that ends at its first line if a reader takes it for chunks; another request follows then."""
 HIDING = ("smuggler", "portswigger")
 
 

@@ -22,7 +22,7 @@ from tests.syntax import parsed
 
 HERE = Path(__file__).parent
 Record = dict[str, Any]
-"""A case as its JSON says it (`Case` in `__init__.py`)."""
+"""A case in the shape of its JSON (`Case` in `__init__.py`)."""
 IN_CHUNKS = {
     "request": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
     "response": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -57,7 +57,7 @@ def _text(value: Any) -> str:
 # --- llhttp: Markdown, the text of a message and the log of what its parser told ----------------------------------
 
 MODES = ("pause", "skipBody")
-"""Of the parser's own interface: a callback that stops it, an answer to HEAD."""
+"""Modes of the parser's own interface, which have no meaning here: a callback stops it, a response is to HEAD."""
 
 
 def llhttp(file: Any, names: list[str]) -> Iterator[Record]:
@@ -80,7 +80,7 @@ def llhttp(file: Any, names: list[str]) -> Iterator[Record]:
 
 
 def _unescaped(text: str) -> bytes:
-    """What `md-test.ts` makes of a block."""
+    """Returns the bytes that `md-test.ts` reads from a block."""
     text = re.sub(r"\\\n", "", re.sub(r"\n\Z", "", text))
     text = re.sub(r"\r\n|\r|\n", "\r\n", text)
     for escape, char in (("\\r", "\r"), ("\\n", "\n"), ("\\t", "\t"), ("\\f", "\f")):
@@ -161,11 +161,11 @@ def _h11_calls(function: ast.FunctionDef, namespace: Record) -> Iterator[Record]
         try:
             values = [eval(compile(ast.Expression(arg), "", "eval"), namespace) for arg in call.args]
         except NameError:
-            continue  # a helper of theirs
+            continue  # the call uses a helper of the project
         if callee == "t_body_reader" and values[0] != "chunks":
             continue
         if callee == "normalize_and_validate" and any(_text(value) != _text(value).strip() for _, value in values[0]):
-            continue  # what their users may not say; on the wire blanks around a value are no part of it
+            continue  # h11 refuses this from its users only: on the wire, blanks around a value are not part of it
         count += 1
         name = f"{function.name} {count}"
         if callee == "tr":
@@ -211,7 +211,7 @@ def gunicorn(file: Any, names: list[str]) -> Iterator[Record]:
         source = file(f"{path[:-5]}.py").decode()
         settings = re.findall(r"cfg\.set\([\"'](\w+)", source)
         if any(not setting.startswith(PERMITS) for setting in settings):
-            continue  # a limit of theirs, or the protocol of a proxy
+            continue  # the case tests a limit of gunicorn, or the PROXY protocol
         data = file(path).replace(b"\n", b"").replace(b"\\r\\n", b"\r\n").replace(b"\\0", b"\0")
         data = data.replace(b"\\n", b"\n").replace(b"\\t", b"\t")
         data = re.sub(rb"\\x([0-9a-fA-F]{2})", lambda match: bytes([int(match[1], 16)]), data)

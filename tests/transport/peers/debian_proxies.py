@@ -1,4 +1,4 @@
-"""Debian's squid and tinyproxy, started as themselves with files of their own, on loopback."""
+"""Starts Debian's squid and tinyproxy on loopback, each with its own configuration files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fakes.client import PATIENCE, free_port
 
 USER, PASSWORD = "me", "pass-w0rd"
 NAME = "mcp.intranet.example"
-"""A name that squid alone knows."""
+"""A host name that only squid can resolve."""
 
 
 @dataclass
@@ -31,13 +31,13 @@ class DebianProxy:
         return f"{scheme}://{credentials}127.0.0.1:{self.port}"
 
     async def logged(self, text: str) -> None:
-        """Waits until its log names `text`: a tunnel is written there when it has ended."""
+        """Waits until its log contains `text`: the proxy logs a tunnel when the tunnel has ended."""
         async with asyncio.timeout(PATIENCE):
             while text not in self.log.read_text():
                 await asyncio.sleep(0.05)
 
     async def die(self) -> None:
-        """Ends it at once, with whatever goes through it."""
+        """Kills the proxy, with every connection through it."""
         if self.process.returncode is None:
             self.process.kill()
         async with asyncio.timeout(PATIENCE):
@@ -93,7 +93,7 @@ def _hand_over(directory: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def squid(idle: str = "1 hour", tls: tuple[Path, Path] | None = None) -> AsyncIterator[DebianProxy]:
-    """Squid, which wants credentials. `idle`: how long a tunnel may be idle. `tls`: its certificate and key."""
+    """Runs squid, which requires credentials. `idle`: how long a tunnel may be idle. `tls`: its certificate and key."""
     with _directory() as directory:
         hashed = subprocess.run(
             ["openssl", "passwd", "-1", PASSWORD], capture_output=True, text=True, check=True, timeout=PATIENCE
@@ -128,13 +128,13 @@ async def squid(idle: str = "1 hour", tls: tuple[Path, Path] | None = None) -> A
                 proxy.log = directory / "access.log"
                 yield proxy
         finally:
-            for shared in Path("/dev/shm").glob(f"{service}-*"):  # what a killed one leaves
+            for shared in Path("/dev/shm").glob(f"{service}-*"):  # a killed proxy leaves it behind
                 shared.unlink()
 
 
 @contextlib.asynccontextmanager
 async def tinyproxy() -> AsyncIterator[DebianProxy]:
-    """Tinyproxy, which wants credentials."""
+    """Runs tinyproxy, which requires credentials."""
     with _directory() as directory:
         port = free_port()
         settings = directory / "tinyproxy.conf"

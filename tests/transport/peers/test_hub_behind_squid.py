@@ -22,7 +22,7 @@ TOKEN = "a-token-of-thirty-two-bytes-or-more"
 async def test_check_and_doctor_print_the_proxy_by_which_servers_are_reached(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "far", {"up": fake()}, {"token": TOKEN}) as (_, base), squid() as proxy:
         route = f"through http://127.0.0.1:{proxy.port} (proxy)"
-        # Squid adds X-Forwarded-For, with which nobody is let in without a token.
+        # Squid adds X-Forwarded-For; the hub requires a token of every request that has it.
         signed = {"headers": {"Authorization": f"Bearer {TOKEN}"}}
         path = configured(
             tmp_path,

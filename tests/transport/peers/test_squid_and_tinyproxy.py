@@ -1,4 +1,4 @@
-"""Servers behind Debian's squid and tinyproxy, with and without TLS, and what is told when these refuse or die."""
+"""Servers behind Debian's squid and tinyproxy, with and without TLS, and the errors when these refuse or die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients are sent to URLs by servers of both eras; the ids, and the news that one is complete, are theirs alone."""
+"""Servers of both eras send clients to URLs; each client gets only its own ids and its own completions."""
 
 from __future__ import annotations
 

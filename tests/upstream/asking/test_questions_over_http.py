@@ -1,4 +1,4 @@
-"""A server over streamable HTTP that all clients share asks those whose calls it runs, in any pair of eras."""
+"""A shared server over streamable HTTP asks the clients whose calls it runs, in any pair of eras."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ pytestmark = [
 ASKING = str(Path(__file__).parent.parent.parent / "fakes" / "asking_over_http.py")
 ERAS = ("handshake", "modern")
 PLAIN = ("both", "handshake", "modern", "confused")
-"""Entries with a URL alone, by the eras their server has."""
+"""Names of entries with nothing but a URL, and the eras of their servers."""
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "2+2?"}}], "maxTokens": 5}
 
 
 @dataclass
 class Place:
-    """A hub on a network before the asking server, under several names."""
+    """A hub over HTTP in front of the asking server, which has several entries."""
 
     base: str
     records: Path
     printed: Path
-    """What the server prints."""
+    """The file with the output of the server."""
     process: StdioClient
 
     def client(self, era: str, person: Person | None = None, path: str = "/mcp") -> Client:
@@ -49,7 +49,7 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def running(tmp: Path, **entries: dict[str, Any]) -> AsyncIterator[Place]:
-    """A hub with these entries; `path` of one is where the server is asked, the rest goes into the file."""
+    """Runs a hub with these entries; `path` is appended to the URL of the server, other keys go into the file."""
     port = free_port()
     log = tmp / "asking.log"
     async with network_server([sys.executable, ASKING, str(port)], port, log=log):
@@ -73,18 +73,18 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 
 @dataclass
 class Person:
-    """Answers a client's questions by its name, when it may."""
+    """The user of a client, who answers every question with a name once `may` is set."""
 
     name: str
     asked: list[str] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it is asked."""
+    """Set when the first question arrives."""
     may: asyncio.Event | None = None
-    """What it waits for before it answers."""
+    """The event that must be set before an answer; with None, the answer is immediate."""
 
     @property
     def answers(self) -> dict[str, Any]:
-        """What an SDK client is made with."""
+        """The callbacks for an SDK client."""
 
         async def elicit(context: Any, params: Any) -> types.ElicitResult:
             await self._hear(params.message)
@@ -106,7 +106,7 @@ class Person:
 
 
 async def tool_result(client: Client, tool: str, **arguments: Any) -> Any:
-    """What a tool answers; the code of the error if the call ends in one."""
+    """Calls a tool; returns its result as JSON, or the code of the error if the call fails."""
     async with asyncio.timeout(PATIENCE):
         try:
             result = await client.call_tool(tool, arguments)
@@ -117,13 +117,13 @@ async def tool_result(client: Client, tool: str, **arguments: Any) -> Any:
 
 
 def names_in(answer: Any) -> list[str]:
-    """The names that answers are given with, whichever era the server was spoken to in."""
+    """Returns the names in the answers to a server, which have another shape in each era."""
     results = [entry["result"] for entry in answer] if isinstance(answer, list) else list(answer.values())
     return [entry["content"].get("name") or entry["content"]["text"] for entry in results]
 
 
 def refusals_in(answer: Any) -> list[int]:
-    """The codes of the refusals, those that a server gets or the one that ends the call."""
+    """Returns the error codes of the refusals that a server received, or the one that ended the call."""
     return [answer] if isinstance(answer, int) else [entry["error"]["code"] for entry in answer if "error" in entry]
 
 
@@ -173,7 +173,7 @@ async def test_concurrent_callers_receive_only_requests_of_their_own_calls(
 
 
 async def test_a_server_request_outside_a_calls_stream_needs_an_unambiguous_caller(tmp_path: Path) -> None:
-    """It is passed on while calls of one caller are running, the first one included, and refused while others' are."""
+    """It is forwarded while only calls of one caller are running, and refused while other callers have calls."""
     ada, ben = Person("Ada", may=asyncio.Event()), Person("Ben")
     assert ada.may is not None
     async with (
@@ -266,7 +266,7 @@ async def test_a_server_request_in_a_modern_session_reaches_no_modern_client(pla
 
 
 async def records_of(place: Place, client: Client, name: str, count: int) -> list[dict[str, Any]]:
-    """The records of a tool, once there are so many."""
+    """Returns the call records of a tool, once there are `count` of them."""
     async with asyncio.timeout(PATIENCE):
         while True:
             lines = map(json.loads, place.records.read_text().splitlines() if place.records.exists() else ())
@@ -300,7 +300,7 @@ async def test_an_unused_era_session_is_closed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("path", ["mcp", "handshake"])
 async def test_an_open_server_request_survives_a_reload(tmp_path: Path, era: str, path: str) -> None:
-    """Its entry is kept at first, and then forbids what is being asked: that holds from the next call on."""
+    """The entry is unchanged at first, and then forbids the open request: that holds from the next call on."""
     person = Person("Ada", may=asyncio.Event())
     assert person.may is not None
     async with running(tmp_path, up={"path": path}) as place, place.client(era, person) as client:

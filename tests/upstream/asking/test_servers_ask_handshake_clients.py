@@ -50,7 +50,7 @@ async def client_of(directory: Path, entry: dict[str, Any], capabilities: Any = 
 
 
 def questions(client: StdioClient) -> list[dict[str, Any]]:
-    """The hub's requests so far."""
+    """Returns the requests of the hub so far."""
     return [message for message in client.notifications if "id" in message]
 
 
@@ -59,7 +59,7 @@ def news(client: StdioClient, call: asyncio.Future[Any], count: int) -> bool:
 
 
 async def asked(client: StdioClient, count: int = 1) -> list[dict[str, Any]]:
-    """The hub's requests, once there are so many."""
+    """Returns the requests of the hub, once there are `count` of them."""
 
     await client.until(lambda: len(questions(client)) >= count)
     return questions(client)
@@ -70,7 +70,7 @@ def respond(client: StdioClient, question: dict[str, Any], **answer: Any) -> Non
 
 
 def named(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The params of a question of the server `a` as a client gets them."""
+    """Returns the params of a question of the server `a` as a client gets them."""
     if method == "roots/list":
         return params
     text_fields = {"message": f"a asks: {params['message']}"} if "message" in params else {}

@@ -92,12 +92,12 @@ async def test_a_call_that_is_parked_again_and_again_grows_no_memory(tmp_path: P
 
 
 async def test_results_of_parked_calls_count_against_the_bound_on_waiting_data(tmp_path: Path) -> None:
-    """The server answers without waiting for what it has asked: two results of 1 MB, and there is room for one."""
+    """The server responds before its request is answered: there are two results of 1 MB, and the bound allows one."""
     config = write_config(tmp_path, {"a": asking()}, unread={"caller": "1500KB"})
     async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
         codes = []
         parked = [await call(client, "a__impatient")]
-        parked.append(await call(client, "a__impatient"))  # which has the first one answered
+        parked.append(await call(client, "a__impatient"))  # this makes the server respond to the first call
         await call(client, "a__echo")
         for result in parked:
             (key,) = result["inputRequests"]

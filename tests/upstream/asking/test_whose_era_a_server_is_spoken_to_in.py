@@ -1,4 +1,4 @@
-"""A server that has both eras is spoken to in that of its client, so that what it can do in one alone is not lost."""
+"""The hub uses a dual-era server in the era of its client, so that features of one era are not lost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_cached_catalog_does_not_decide_the_era_for_the_next_client(tmp_
 async def test_a_modern_server_bound_to_its_first_era_is_restarted_for_a_handshake_client(
     tmp_path: Path,
 ) -> None:
-    for modern in (True, False):  # the second client is served from what was kept for the first
+    for modern in (True, False):  # the second client is served from the cached catalog of the first
         async with hub(tmp_path, {"up": fake("--era", "modern", "--one-opening")}, modern=modern) as client:
             assert "io.modelcontextprotocol/protocolVersion" in json.loads(await client.text("up__meta"))
 

@@ -1,4 +1,4 @@
-"""The store of kept catalogs: private, exact about what it is of, and never in anybody's way."""
+"""The catalog cache: its files are private, each belongs to one entry, and no failure of it stops a hub."""
 
 import json
 import os
@@ -154,7 +154,7 @@ def test_an_entry_that_differs_in_a_rule_finds_the_cached_catalog(tmp_path: Path
 @pytest.mark.parametrize("field", [field for field in Server.model_fields if field not in RULES])
 def test_an_entry_that_differs_in_any_other_field_does_not_find_it(tmp_path: Path, field: str) -> None:
     store, _ = saved(tmp_path / "c")
-    # Not validated: also what does not fit together has to make a difference.
+    # The values are not validated: an invalid combination must make a difference, too.
     assert OTHER_VALUES[field] != getattr(entry(), field)
     assert store.load(entry().model_copy(update={field: OTHER_VALUES[field]})) is None
     assert store.load(entry()) == CATALOG

@@ -1,4 +1,4 @@
-"""What a disk does not take for a while is written as soon as it does, or at the end of the hub: the newest state."""
+"""A failed write is repeated with the newest state as soon as the disk works again, or when the hub ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVERS = {"a": fake("--name", "a"), "b": fake("--name", "b")}
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """For what no event tells of: files that another process writes."""
+    """Polls a condition that no event reports, such as a file that another process writes."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.02)
@@ -111,7 +111,9 @@ async def test_renewed_tokens_are_stored_once_the_disk_works_again(tmp_path: Pat
         server.provider.life = 3600
         (token_file,) = kept_files(tmp_path)
         before = token_file.read_bytes()
-        token_file.parent.chmod(0o755)  # open to others: it is read from and not written to
+        token_file.parent.chmod(
+            0o755
+        )  # the directory is open to other users: the hub reads it and does not write to it
         async with serving(config) as client:
             await client.text("a__effect", {"word": "first"})
             await logged(client, b"keeping the tokens of a in")
@@ -121,7 +123,7 @@ async def test_renewed_tokens_are_stored_once_the_disk_works_again(tmp_path: Pat
             await until(lambda: token_file.read_bytes() != before)
             await client.text("a__effect", {"word": "third"})
         assert server.asked["token refresh_token"] == 1
-        async with serving(config) as client:  # the refresh token of before was spent
+        async with serving(config) as client:  # the previous refresh token was used up
             await client.text("a__effect", {"word": "fourth"})
         assert server.asked["token refresh_token"] == 1
 
@@ -177,7 +179,7 @@ async def test_recording_resumes_with_a_count_of_missing_records(tmp_path: Path)
 
 
 class Disk:
-    """Takes what it is given, or nothing."""
+    """A disk that accepts every write, or none."""
 
     def __init__(self) -> None:
         self.full = True

@@ -1,4 +1,4 @@
-"""How a connection is found dead, how changes are found out, and what clients see of it."""
+"""How the hub detects dead connections and changed lists, and what clients see of both."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_busy_upstream_is_not_pinged(tmp_path: Path) -> None:
         before = record.read_text().count('"ping"')
         slow = client.start("tools/call", {"name": "up__sleep", "arguments": {"seconds": 1.5}})
         await slow
-        assert record.read_text().count('"ping"') <= before + 1  # one may have been on its way
+        assert record.read_text().count('"ping"') <= before + 1  # a ping may have been on its way
         async with asyncio.timeout(PATIENCE):
             while record.read_text().count('"ping"') <= before + 1:
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Whoever keeps the event loop is told of: by the hub in its log and status, by the hubs of the tests as a failure."""
+"""A blocked event loop is reported: by the hub in its log and status, by the hubs of the tests as a failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 def busy(seconds: float) -> None:
-    """Use so much processor time of this thread."""
+    """Uses this many seconds of processor time in this thread."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
@@ -50,7 +50,7 @@ async def test_waiting_for_cpu_time_is_not_reported_as_a_stall() -> None:
     stalls = StallMonitor()
     async with stalls.watched(), asyncio.timeout(PATIENCE):
         await asyncio.sleep(0)
-        time.sleep(EVERY + 3 * STALL)  # no processor time, as on a machine that is busy elsewhere
+        time.sleep(EVERY + 3 * STALL)  # it uses no processor time, as on a machine that is busy with other programs
         while not stalls.longest:
             await asyncio.sleep(0)
     assert stalls.longest < STALL
@@ -211,7 +211,7 @@ def test_a_large_value_is_measured_in_steps_with_the_same_result() -> None:
 
 
 class Steps:
-    """A policy that notes how many URIs each step of a build has."""
+    """A policy that records the number of URIs in each step of a build."""
 
     name = "steps"
 

@@ -1,4 +1,4 @@
-"""`mcp-hub status` tells of every hub that runs, and of each of its servers what a person needs to put it right."""
+"""`mcp-hub status` shows every running hub, and for each server what a person needs to repair it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def facts() -> list[dict[str, Any]]:
 
 
 async def until(client: StdioClient, condition: Any) -> dict[str, dict[str, Any]]:
-    """The facts of each server, once they fulfil a condition."""
+    """Returns the facts of each server, once they fulfil a condition."""
     async with asyncio.timeout(PATIENCE):
         while True:
             (only_hub,) = await facts()
@@ -84,7 +84,8 @@ async def test_status_shows_each_server_with_its_state_last_error_and_stderr(tmp
         assert server_facts["lost"]["state"] in ("backing off", "connecting")
         assert "not now" in server_facts["lost"]["problem"]
         assert "API_KEY is \\x1b[31mnot set" in server_facts["dying"]["problem"]
-        assert server_facts["good"]["stderr"] == ["a warning \\x1b[2J canary-4711-value"]  # not a secret of this one
+        # The value is not a secret of this server.
+        assert server_facts["good"]["stderr"] == ["a warning \\x1b[2J canary-4711-value"]
         assert server_facts["good"]["era"] == "handshake"
         assert server_facts["good"]["pid"] == int(await client.text("good__pid"))
         slow = client.start("tools/call", {"name": "good__sleep", "arguments": {"seconds": 60}})
@@ -135,7 +136,7 @@ async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_pat
 
 
 def answer_to(path: Path, request: bytes) -> dict[str, Any]:
-    """The answer to a request on the socket of a hub."""
+    """Returns the answer to a request on the socket of a hub."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE)
         client.connect(str(path))
