@@ -1,4 +1,4 @@
-"""The account of every call that was made over replicas while they failed, and what in it does not add up."""
+"""The account of every call over replicas that fail: it records the calls, and finds contradictions among them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import msgspec
 
 ANSWERED = "answered"
 BROKEN = "broken"
-"""The connection broke, or the balancer answered in the place of a replica: the client does not know more."""
+"""The connection broke, or the balancer answered for a replica: the client does not know the outcome."""
 WATCH: Final = "watch"
-"""Subscribing or unsubscribing: nothing that could be carried out twice."""
+"""Subscribing or unsubscribing, which has no effect if it is repeated."""
 INTRUDE: Final = "intrude"
 """A call with the session of another principal."""
 OWN: Final = "own"
 MINE: Final = "mine"
-"""Calls of a server with a process for each session, and of the modern era for each principal."""
+"""Calls of a server with one process per session (OWN), or per principal in the modern era (MINE)."""
 KILL: Final = "kill"
 PAUSE: Final = "pause"
 STORE: Final = "store"
 NOTICED = 6.0
-"""Seconds for which clients may notice a fault: a lease, and what a client waits for an owner that is gone."""
+"""Seconds for which clients may notice a fault: a lease, and the time that a call waits for a lost owner."""
 _OF_OWNERS: Final = frozenset({OWN, MINE, WATCH})
 _BECAUSE_OF: Final = {
     BROKEN: frozenset({KILL, PAUSE}),
     "server_unavailable": frozenset({KILL, PAUSE, STORE}),
-    "store_unavailable": frozenset({STORE, PAUSE}),  # to a replica that was paused, the store was away
+    "store_unavailable": frozenset({STORE, PAUSE}),  # for a paused replica, the store was unreachable
     "session_restarted": frozenset({KILL, PAUSE, STORE}),
 }
-"""What may come of a call that is not answered, and the faults that may be its cause."""
+"""The possible outcomes of a call without an answer, and the faults that may cause each."""
 
 
 class Fault(msgspec.Struct):
-    """Something that failed, from `began` until its clients may notice it no more (`ended`)."""
+    """A fault that clients may notice between `began` and `ended`."""
 
     kind: str
     began: float
@@ -42,7 +42,7 @@ class Fault(msgspec.Struct):
 
 
 class Operation(msgspec.Struct):
-    """One call, and what came of it: ANSWERED, BROKEN, or the code of an error."""
+    """One call and its outcome: ANSWERED, BROKEN, or the code of an error."""
 
     id: str
     kind: str
@@ -51,27 +51,27 @@ class Operation(msgspec.Struct):
     outcome: str = ""
     ended: float = 0.0
     executed: bool | None = None
-    """What an error says about it: False, or None for nothing."""
+    """False if the error says that the call was not carried out; None if it does not say."""
     by: tuple[str, str] | None = None
-    """The process that says it has carried this out, and its number there."""
+    """The pid of the process that reports to have carried this out, and the number of the call there."""
 
     @property
     def session(self) -> str:
-        """The name of the session that made it."""
+        """The name of the session that made the call."""
         return self.id.partition("-")[0]
 
 
 class Account:
-    """Every operation, and every fault of the machinery."""
+    """Every operation, and every fault that the test caused."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.faults: list[Fault] = []
         self.wrong: list[str] = []
-        """What must never happen, as it was seen."""
+        """Descriptions of events that must never happen."""
 
     def problems(self, ledger: Path) -> list[str]:
-        """What does not add up, with what was carried out by the servers."""
+        """Returns the contradictions between the account and the ledger of what the servers carried out."""
         lines = [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
         done = Counter(id for id, _, _ in lines)
         by = {id: (pid, number) for id, pid, number in lines}
@@ -93,18 +93,19 @@ class Account:
         return problems
 
     def _excused(self, operation: Operation) -> bool:
-        """Whether something had failed that is a reason for what came of a call."""
+        """Returns whether a fault explains the outcome of a call."""
         causes = _BECAUSE_OF.get(operation.outcome, frozenset())
         if operation.outcome != BROKEN and operation.kind not in _OF_OWNERS:
-            return False  # what needs no owner needs no store either
-        late = operation.outcome == "session_restarted"  # it is said with the first call that needs what was lost
+            return False  # a call that needs no owner does not need the store
+        # The first call that needs the lost state reports its loss, however late.
+        late = operation.outcome == "session_restarted"
         return any(
             fault.kind in causes and fault.began <= operation.ended and (late or operation.began <= fault.ended)
             for fault in self.faults
         )
 
     def _mixed(self, by: dict[str, tuple[str, str]]) -> list[str]:
-        """What processes of one session, or of one principal, have carried out for others."""
+        """Describes each process of one session or principal that carried out calls of another."""
         identities_of: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         for op in self.operations:
             if op.kind in (OWN, MINE) and op.id in by:
@@ -116,7 +117,7 @@ class Account:
         ]
 
     def counts(self) -> dict[str, int]:
-        """How many operations came to what."""
+        """Returns the number of operations for each outcome."""
         return dict(sorted(Counter(operation.outcome for operation in self.operations).items()))
 
     def first_answers(self, before: float = 0.0) -> list[float]:

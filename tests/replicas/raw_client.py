@@ -28,7 +28,7 @@ class Unanswered(Exception):
 
 
 def text_of(answer: Json) -> str:
-    """The text of a tool's result."""
+    """Returns the text of a tool's result."""
     result = answer["result"]
     assert not result.get("isError"), result
     return str(result["content"][0]["text"])
@@ -45,19 +45,19 @@ def code_of(answer: Json) -> str | None:
 
 
 class RawClient:
-    """A client of either era. `url` is where a request goes that names no other one."""
+    """A client of either era. A request without a URL of its own goes to `url`."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None = None) -> None:
         self.url = url
         self.session: str | None = None
         self.asked: list[Json] = []
-        """What came before answers: notifications and questions."""
+        """The messages that arrived before answers: notifications and requests of the hub."""
         self._http = http
         self._ids = itertools.count(1)
         self._head = {"Accept": ACCEPT, **({"Authorization": f"Bearer {token}"} if token else {})}
 
     def of(self, session: str | None) -> RawClient:
-        """This client with another session."""
+        """Returns a client like this one with another session."""
         client = RawClient(self._http, self.url)
         client.session, client._ids, client._head = session, self._ids, self._head
         return client

@@ -44,7 +44,7 @@ Start = Callable[[int], Awaitable[tuple[StdioClient, str]]]
 
 
 class Cluster(msgspec.Struct):
-    """What runs: the replicas with their URLs, the store, and the URL of the balancer in front."""
+    """A running cluster: the replicas with their URLs, the store, and the URL of the balancer in front."""
 
     store: RedisServer
     replicas: list[tuple[StdioClient, str]]
@@ -57,16 +57,16 @@ class Cluster(msgspec.Struct):
         return [url for _, url in self.replicas]
 
     def kill(self, number: int) -> None:
-        """Kills a replica as SIGKILL does."""
+        """Kills a replica with SIGKILL."""
         self.signal(number, signal.SIGKILL)
 
     async def end(self, number: int) -> None:
-        """Kills a replica, and waits until it is gone: nothing is sent to it that it could accept."""
+        """Kills a replica, and waits for its exit: from then on it accepts no connection."""
         self.kill(number)
         await self.replicas[number][0].process.wait()
 
     async def restart(self, number: int) -> None:
-        """Starts a replica that has ended once more, under its address of before."""
+        """Starts an ended replica again at its previous address."""
         await self.replicas[number][0].process.wait()
         self.replicas[number] = await self.start(number)
 

@@ -1,4 +1,4 @@
-"""Subscriptions of sessions while replicas fail: who is told of which change, and which change nobody was told of."""
+"""Subscriptions of sessions while replicas fail: which changes each session is notified of, and which are lost."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.replicas.raw_client import Json, RawClient, Unanswered, code_of
 
 EVERYBODYS = "x:all"
 BEFORE = 2.0
-"""Seconds before a fault from which a change may not have reached its clients yet."""
+"""A change in these seconds before a fault may not have reached its clients."""
 SETTLED = 30.0
-"""Seconds in which the last changes reach their clients."""
+"""Seconds within which the last changes must reach their clients."""
 RECONNECT = 0.1
 LATE = 40.0
-"""Seconds in which what was not answered may still be carried out: a paused replica reads it when it goes on."""
+"""Seconds for which an unanswered request may still be carried out: a paused replica reads it after the pause."""
 ON, OFF, UNSURE = "on", "off", "unsure"
 
 
@@ -61,11 +61,11 @@ class Subscriber:
         self._name = name
         self._states: dict[str, list[tuple[float, str]]] = {uri: [(0.0, OFF)] for uri in (*self.uris, EVERYBODYS)}
         self._notified: defaultdict[str, dict[int, tuple[float, str | None]]] = defaultdict(dict)
-        """Which changes of a resource it was told of, and when and with which event it was so last."""
+        """For each resource, the changes that it was notified of, with the time and the event id of the last notice."""
         self._declared: defaultdict[str, list[float]] = defaultdict(list)
-        """When it was told that changes of a resource may have been missed."""
+        """The times at which it was told that changes of a resource may have been missed."""
         self._settled_at = float("-inf")
-        """From when on no switch that was not answered can be carried out any more."""
+        """The time after which no unanswered switch can be carried out any more."""
         self._listening: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -85,7 +85,7 @@ class Subscriber:
         began = time.monotonic()
         try:
             answer = await self._client.request(method, {"uri": uri})
-        except BaseException:  # also of who waits no longer
+        except BaseException:  # a cancelled switch counts, too
             self._settled_at = time.monotonic() + LATE
             raise
         if code_of(answer) is None and began >= self._settled_at:
@@ -94,7 +94,7 @@ class Subscriber:
 
     @property
     def times_told(self) -> int:
-        """How many changes it was told of."""
+        """The number of changes that it was notified of."""
         return sum(len(notified) for notified in self._notified.values())
 
     def told_of_a_loss(self, at: float) -> None:
@@ -120,11 +120,11 @@ class Subscriber:
                         self._take(id, message)
             except Unanswered as error:
                 if last_event_id is None:
-                    self.told_of_a_loss(time.monotonic())  # it broke before there was anything to resume from
+                    self.told_of_a_loss(time.monotonic())  # it broke before the first event, so it cannot be resumed
                 if error.status == 404:
                     self._account.wrong.append(f"the stream of the session {self._name} was lost")
                 elif error.status == 400:
-                    last_event_id = None  # it is said that events are not kept any more
+                    last_event_id = None  # the hub no longer keeps the events
                     self.told_of_a_loss(time.monotonic())
             await asyncio.sleep(RECONNECT)
 
@@ -145,7 +145,7 @@ class Subscriber:
         self._notified[uri][number] = now, id
 
     async def settle(self, changes: Changes) -> None:
-        """Waits until nothing is missing, at most SETTLED seconds, and ends."""
+        """Waits until no change is missing, at most SETTLED seconds, notes what is wrong, and stops listening."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLED):
                 while self._missing(changes):
@@ -162,7 +162,7 @@ class Subscriber:
             await asyncio.wait([self._listening])
 
     def _missing(self, changes: Changes) -> list[str]:
-        """Changes that it was neither told of, nor of a loss after a fault."""
+        """Describes the changes without a notification that no declared loss explains."""
         return [
             f"{self._name} was not told of the change {number} of {uri}, at {at:.1f}"
             for uri in self._states

@@ -1,4 +1,4 @@
-"""What is switched, used or loaded at one replica holds at all of them, and no session sees two configurations."""
+"""Switches, labels and reloads at one replica apply at all of them, and no session sees two configurations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LABELS = {
 
 
 class Visitor:
-    """One client of either era, which says to which replica each request goes."""
+    """A client of either era that sends each request to a given replica."""
 
     def __init__(self, client: RawClient, era: str) -> None:
         self._client = client

@@ -59,7 +59,7 @@ async def test_forwarded_calls_are_answered_beside_hundreds_of_forwarded_listene
 
 @contextlib.asynccontextmanager
 async def listener(http: aiohttp.ClientSession, url: str, number: int) -> AsyncIterator[None]:
-    """A client that is told of changes of a resource."""
+    """Subscribes a client to the changes of a resource."""
     params: Json = {"notifications": {"resourceSubscriptions": ["x:one"]}, "_meta": ENVELOPE}
     message = {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
     headers = {

@@ -1,4 +1,4 @@
-"""A replica that is told to stop: what balancers see, what it hands over, and what it ends first."""
+"""A replica that stops: the health that balancers see, the ownership it hands over, the calls it finishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that hold for all replicas together, and what of them is left while the store is away."""
+"""Limits that hold for all replicas together, and their effect while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.replicas.served import cluster
 pytestmark = pytest.mark.anyio
 ERAS = ["handshake", "modern"]
 SLOW = 0.001
-"""Calls a second: no test waits for the second one."""
+"""A rate, in calls a second, so low that no second call is allowed during a test."""
 
 
 async def answered(client: Any, count: int) -> list[str]:
-    """Calls so often, each time at the next replica; returns the texts of the refusals."""
+    """Makes `count` calls, each at the next replica; returns the texts of the refusals."""
     refused = []
     async with asyncio.timeout(PATIENCE):
         for number in range(count):

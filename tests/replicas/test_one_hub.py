@@ -19,7 +19,7 @@ OF_THEIR_OWN = 12
 BETWEEN = 400
 """Answered calls between two faults."""
 CALLS_PER_FAULT = 500
-"""Answered calls while something is away: for longer than a lease."""
+"""Answered calls during each fault, which take longer than a lease."""
 
 
 async def test_every_call_and_every_change_is_accounted_for_while_replicas_and_store_fail(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ async def test_every_call_and_every_change_is_accounted_for_while_replicas_and_s
 
 
 async def failing(served: Cluster, account: Account) -> None:
-    """Has each part fail in turn."""
+    """Makes each part fail in turn."""
     for number in range(3):
         await answered(account, BETWEEN)
         await kill(served, account, number)
@@ -43,7 +43,7 @@ async def failing(served: Cluster, account: Account) -> None:
 
 
 async def answered(account: Account, count: int) -> None:
-    """Waits until so many more calls are answered."""
+    """Waits until `count` more calls are answered."""
     target = account.counts().get(ANSWERED, 0) + count
     async with asyncio.timeout(PATIENCE):
         while account.counts().get(ANSWERED, 0) < target:

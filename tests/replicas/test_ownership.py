@@ -54,7 +54,7 @@ class Owner:
             await self.loading.wait()
 
     async def elsewhere(self) -> Member | None:
-        """The replica that owns the session, None for this one, as soon as that is known."""
+        """Returns the replica that owns the session, or None for this one, as soon as it is known."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(NotOwner, StoreUnavailable):
@@ -69,7 +69,7 @@ class Owner:
 
 @contextlib.asynccontextmanager
 async def owner_pair(server: RedisServer) -> AsyncIterator[tuple[Owner, Owner]]:
-    """A replica at which the session has begun, which it owns and has something open for, and another one."""
+    """Runs two replicas: the session began at the first, which owns it and has open state for it."""
     owner, peer = Owner(server, began_here=True), Owner(server, began_here=False)
     owner.others, peer.others = [peer], [owner]
     for replica in (owner, peer):
@@ -137,7 +137,7 @@ async def test_after_a_store_loss_an_owner_keeps_its_state_and_writes_it_again()
         owner.replica.cut_off()
         await until(lambda: peer.member.count == 1)
         assert await peer.elsewhere() is None
-        assert peer.ownership.restarted  # the owner has noted again that something was open
+        assert peer.ownership.restarted  # the owner has written again that it has open state
 
 
 async def test_an_owner_that_lost_ownership_drops_open_state_and_reports_it() -> None:

@@ -1,4 +1,4 @@
-"""A pod of `mcp-hub manifests`: the hub with its arguments and its files, asked as Kubernetes asks it."""
+"""A pod of `mcp-hub manifests`: the hub with its arguments and files, probed as Kubernetes probes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def pod_of(capsys: pytest.CaptureFixture[str], directory: Path, port: int, *options: str) -> tuple[Json, list[str]]:
-    """The container of the printed pod, and its command line with its files in a directory and a port of its own."""
+    """Returns the container of the printed pod, and its command line with local paths and a local port."""
     config = write_config(directory, {"up": fake()})
     assert main(["manifests", "--json", "--config", str(config), *options]) == 0
     manifests = {manifest["kind"]: manifest for manifest in json.loads(capsys.readouterr().out)}

@@ -1,4 +1,4 @@
-"""Questions of servers, answers to them, cancelling and reading: at another replica than the call."""
+"""Requests of servers, their answers, cancellation and reads at another replica than that of the call."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_the_pages_of_a_long_result_are_read_at_every_replica(tmp_path: Pa
 
 
 async def written(file: Path, text: str) -> None:
-    """Waits until something is in a file."""
+    """Waits until a file contains a text."""
     async with asyncio.timeout(PATIENCE):
         while not (file.exists() and text in file.read_text()):
             await asyncio.sleep(0.01)

@@ -24,7 +24,7 @@ COUNTING = Path(fakes.__file__).with_name("counting.py")
 
 
 def of_one_client(tmp_path: Path) -> dict[str, Any]:
-    """A server with a process for each client, which says its pid."""
+    """Returns the entry of a server with one process per client, which can report its pid."""
     args = [str(COUNTING), str(tmp_path / "log"), ""]
     return {"command": sys.executable, "args": args, "session": "client"}
 
@@ -155,7 +155,7 @@ async def test_a_store_outage_longer_than_a_lease_loses_no_open_session(tmp_path
 
 
 async def again(client: RawClient, name: str, arguments: Json | None = None, url: str | None = None) -> Json:
-    """Calls until there is an answer: a client sends again what a replica that was killed did not answer."""
+    """Calls until there is an answer, as a client repeats a call that a killed replica did not answer."""
     passing = ("store_unavailable", "server_unavailable")
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -168,7 +168,7 @@ async def again(client: RawClient, name: str, arguments: Json | None = None, url
 
 
 def owner_of(served: Cluster, pid: str) -> int:
-    """The replica that has started a process."""
+    """Returns the number of the replica that started a process."""
     replica_pids, ancestor = [process.process.pid for process, _ in served.replicas], int(pid)
     while ancestor not in replica_pids:
         ancestor = int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])

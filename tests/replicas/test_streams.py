@@ -1,4 +1,4 @@
-"""Event streams that go on at another replica than they began at."""
+"""Event streams that continue at another replica than the one where they began."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ASKING = Path(fakes.__file__).with_name("asking.py")
 
 
 def counting(steps: int, pause: float) -> Json:
-    """A call that says its progress so often."""
+    """Returns a call that reports progress `steps` times."""
     params = {"name": "up__count", "arguments": {"steps": steps, "pause": pause}, "_meta": {"progressToken": "t"}}
     return {"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params}
 
 
 async def first_events(client: RawClient, message: Json, url: str, events: int) -> tuple[str, list[Json]]:
-    """Reads so many events of an answer, and loses the connection; returns the last event's id, and what was read."""
+    """Reads the first events of a response, and drops the connection; returns the last event's id, and the messages."""
     messages: list[Json] = []
     async with contextlib.aclosing(client.events(message, url)) as answers:
         async for id, answer in answers:
@@ -38,7 +38,7 @@ async def first_events(client: RawClient, message: Json, url: str, events: int) 
 
 
 async def remaining_events(client: RawClient, last_event_id: str, url: str) -> list[Json]:
-    """What comes after an event, to the end of its stream."""
+    """Returns the messages after an event, to the end of its stream."""
     async with asyncio.timeout(PATIENCE):
         return [message async for _, message in client.stream(last_event_id, url) if message is not None]
 
@@ -95,7 +95,7 @@ async def test_a_standing_stream_and_its_subscriptions_survive_their_replica(tmp
 
 
 async def touched(client: RawClient, last_event_id: str | None, owner: str) -> str | None:
-    """Opens the standing stream, and has a resource touched until it says so; returns that event's id."""
+    """Opens the standing stream, and touches a resource until an update arrives; returns the id of its event."""
 
     async def touch() -> None:
         while True:
@@ -111,7 +111,7 @@ async def touched(client: RawClient, last_event_id: str | None, owner: str) -> s
                     async for id, message in client.stream(last_event_id):
                         if message is not None and message["method"] == "notifications/resources/updated":
                             assert message["params"]["uri"] == "x:one"
-                            if "future" in message["params"]:  # the server has said so, not the hub
+                            if "future" in message["params"]:  # the update comes from the server, not from the hub
                                 return id
     finally:
         touching.cancel()

@@ -1,4 +1,4 @@
-"""What a replica says of itself, the others and the store: to balancers, to people and to collectors of figures."""
+"""What a replica reports of itself, its peers and the store: in health checks, in its status and in metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_status_metrics_and_health_report_the_state_of_replicas_and_store(
         assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
         async with asyncio.timeout(PATIENCE):
             while (facts := await facts_of(served.replicas[0][0].process.pid))["others"][0]["address"] == "":
-                pass  # it has told where it is reached, and is heard within half a second
+                pass  # the other replica announces its address within half a second
         assert [replica["address"] for replica in facts["others"]] == [served.urls[1]]
         assert facts["replicas"] == 2
         assert facts["store"] == "ok"
@@ -94,7 +94,7 @@ async def page(http: aiohttp.ClientSession, url: str) -> str:
 
 
 async def facts_of(pid: int) -> dict[str, Any]:
-    """What `mcp-hub status --json` says of a replica."""
+    """Returns the facts of a replica in `mcp-hub status --json`."""
     process = await asyncio.create_subprocess_exec(*HUB, "status", "--json", stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     hubs = json.loads(out)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 async def workers(
     directory: Path, count: int, servers: dict[str, Any], **root: Any
 ) -> AsyncIterator[tuple[StdioClient, str]]:
-    """A hub of so many workers, and its base URL."""
+    """Runs a hub of so many workers; yields it with its base URL."""
     config = write_config(directory, servers, **root)
     line = [*HUB, "serve", "--http", "--port", "0", "--workers", str(count), "--config", str(config)]
     async with spawned(line) as process:
@@ -59,17 +59,17 @@ def children(process: StdioClient) -> list[psutil.Process]:
 
 
 def hubs(process: StdioClient) -> list[psutil.Process]:
-    """The workers, each with a server of its own."""
+    """Returns the workers that run, each of which has started a server."""
     processes = []
     for child in children(process):
-        with contextlib.suppress(psutil.NoSuchProcess):  # just gone
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just exited
             if "serve" in child.cmdline() and child.children():
                 processes.append(child)
     return processes
 
 
 async def pids(url: str, count: int) -> set[str]:
-    """What the server's process is, asked on so many connections at once."""
+    """Returns the pids of the server's processes, as reported over `count` connections at once."""
 
     async def answering_pid() -> str:
         async with raw(url) as client:
@@ -83,7 +83,7 @@ async def test_workers_serve_one_port_as_one_hub_and_are_restarted(tmp_path: Pat
         await client.begin()
         served: set[str] = set()
         async with asyncio.timeout(PATIENCE):
-            while len(served) < 2:  # the system chooses who takes a connection
+            while len(served) < 2:  # the operating system chooses the worker of a connection
                 served |= await pids(url, 8)
         killed = hubs(process)[0]
         killed.send_signal(signal.SIGKILL)
@@ -162,7 +162,7 @@ async def test_workers_without_a_store_or_redis_program_say_what_to_install(tmp_
     program = (
         "import sys\n"
         "from mcp_hub.cli import main, workers\n"
-        "workers._ELSEWHERE = ()\n"  # a machine that has no store in the directories of the system either
+        "workers._ELSEWHERE = ()\n"  # this stands for a machine without a store program in its system directories
         "sys.exit(main())"
     )
     line = [sys.executable, "-c", program, "serve", "--http", "--workers", "2", "--config", str(config)]

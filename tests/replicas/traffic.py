@@ -1,4 +1,4 @@
-"""Traffic over several replicas while they fail: sessions that call, are asked, and try what is not theirs."""
+"""Traffic over several replicas while they fail: sessions call, answer requests, and try foreign sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.replicas.subscriber import Subscriber
 WITHIN = 20.0
 """Seconds that a client waits for an answer."""
 SERVERS = {OWN: "own__do", MINE: "own__do"}
-"""The tools of some kinds of calls; all others are those of a server that all share."""
+"""The tools of some kinds of calls; every other kind calls the shared server."""
 
 
 class SessionTraffic:
@@ -37,9 +37,9 @@ class SessionTraffic:
         self._foreign_client = other
         self._numbers = itertools.count(1)
         self._own: str | None = None
-        """The process of this session's own that has answered last."""
+        """The pid of this session's own server process that answered last."""
         self._since: list[Operation] = []
-        """Calls of that server since then."""
+        """The calls of the session's own server since then."""
         self._random = random.Random(name)
 
     async def run(self, stop: asyncio.Event, pace: float = 1.0) -> None:
@@ -114,7 +114,7 @@ class SessionTraffic:
         operation.by = (pid, number)
 
     def _follow(self, operation: Operation) -> None:
-        """Checks that the process of this session's own is that of before, unless its loss was said."""
+        """Checks that the session's own server process is the previous one, unless its loss was reported."""
         self._since.append(operation)
         if operation.by is None:
             return

@@ -12,11 +12,11 @@ from mcp_hub.store.membership import LEASE, MARGIN, RENEW_EVERY, Lease
 
 REPLICAS = 3
 STEP = 0.05
-"""Seconds that pass at once, so that nothing is left out between two looks."""
+"""Seconds of one step of time, short enough that no check misses a state in between."""
 
 
 class Replica:
-    """What one replica knows: its lease, by its own clock, and whether it believes to own the one thing there is."""
+    """The state of one replica: its lease by its own clock, and whether it believes that it owns the one resource."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -26,7 +26,7 @@ class Replica:
         self.paused = False
         self.next_renewal = 0.0
         self.is_queried = False
-        """Whether it was asked to see if it owns the thing still, and has not done so."""
+        """Whether another replica asked it to check its ownership, and it has not checked yet."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Replica:
 
 
 class Store:
-    """Records that end by the store's own clock, which somebody may set, and who owns the thing."""
+    """The state of the store: records that expire by its own clock, which may be set, and the owner of the resource."""
 
     def __init__(self) -> None:
         self.clock = 0.0
@@ -47,7 +47,7 @@ class Store:
         self.owner = ""
 
     def lives(self, name: str) -> bool:
-        """Whether a record is there; one that is over is dropped for good when somebody looks, as Redis does."""
+        """Returns whether a record exists; an expired record is removed when it is read, as Redis does."""
         if self.records.get(name, float("-inf")) <= self.clock:
             self.records.pop(name, None)
         return name in self.records
@@ -74,12 +74,12 @@ class Leases(RuleBasedStateMachine):
         self.replicas = [Replica(number) for number in range(REPLICAS)]
         self.slow = 0.0
         self.disturbed = float("-inf")
-        """When the store last dropped a record that was not over: its clock was set, or the key was evicted."""
+        """When the store last lost a record that had not expired: its clock was set, or the key was evicted."""
         for replica in self.replicas:
             self.renew(replica)
 
     def renew(self, replica: Replica) -> None:
-        """As `Membership` does it: the lease counts from when it was asked, however long the answer takes."""
+        """Renews as `Membership` does: the lease counts from the time of the request, however long the reply takes."""
         replica.next_renewal = self.now + RENEW_EVERY
         if self.store.renew(replica.name, fresh=False):
             replica.lease.renewed(self.now - self.slow)
@@ -106,7 +106,7 @@ class Leases(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, REPLICAS - 1))
     def claim(self, number: int) -> None:
-        """As `Owners` does it: where the store knows no owner, the others see first if they are."""
+        """Claims as `Owners` does: if the store knows no owner, the other replicas first check whether they are it."""
         replica = self.replicas[number]
         if replica.paused:
             return
@@ -118,7 +118,7 @@ class Leases(RuleBasedStateMachine):
                 peer.is_queried = peer is not replica
             self.check_those_asked()
             if any(peer.is_queried for peer in self.replicas):
-                self.pass_time(LEASE)  # it waits for those that do not answer
+                self.pass_time(LEASE)  # it waits until the lease of a silent replica has expired
             self.look(replica)
 
     def look(self, replica: Replica) -> None:
@@ -140,7 +140,7 @@ class Leases(RuleBasedStateMachine):
     @rule(number=st.integers(0, REPLICAS - 1))
     def resume(self, number: int) -> None:
         self.replicas[number].paused = False
-        self.check_those_asked()  # it waits in the connection
+        self.check_those_asked()  # the request was waiting in the connection
 
     @rule(number=st.integers(0, REPLICAS - 1), late=st.floats(STEP, 0.7))
     def take_over_from_a_paused_owner(self, number: int, late: float) -> None:
@@ -180,14 +180,14 @@ class Leases(RuleBasedStateMachine):
 
     @invariant()
     def check(self) -> None:
-        """Two replicas never act for one thing, but for a moment after the store has dropped what was not over."""
+        """Two replicas never act as owner, except for a moment after the store lost a record that had not expired."""
         acting = [replica.name for replica in self.replicas if replica.owns and replica.lease.holds(self.now)]
         tolerance = LEASE - MARGIN + STEP
-        since = round(self.now - self.disturbed, 6)  # steps add up to a little more
+        since = round(self.now - self.disturbed, 6)  # the sum of the steps has a rounding error
         assert len(acting) <= 1 or since <= tolerance, (acting, self.now, self.disturbed)
 
     def teardown(self) -> None:
-        """Whatever happened, the thing has one owner in the end, who can act."""
+        """Whatever happened, the resource has one owner in the end, which can act."""
         for replica in self.replicas:
             replica.paused, self.slow = False, 0.0
         self.store.clock = max(self.store.clock, *self.store.records.values(), 0.0)

@@ -1,4 +1,4 @@
-"""Replicas among each other: who is alive, who owns what, and what a paused or cut off replica may count on."""
+"""Membership of replicas: which are alive, what each owns, and what a paused or cut off replica may rely on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Replica:
         self.lost += 1
 
     def cut_off(self) -> None:
-        """Reaches the store no more, and is not told: what is left of it in the store is as after SIGKILL."""
+        """Cuts the replica off from the store without notice: its records stay in the store as after SIGKILL."""
         self.store.away_since = 0.0
 
 
@@ -71,7 +71,7 @@ async def until(true: Callable[[], bool]) -> None:
     st.floats(0, 30),
 )
 def test_a_lease_never_outlasts_that_in_the_store(renewals: list[tuple[float, float]], later: float) -> None:
-    """Each renewal is asked for after a pause, and reaches the store some time after that."""
+    """Each renewal is sent after a pause, and reaches the store after a delay."""
     lease, now, store_until = Lease(), 0.0, float("-inf")
     for pause, delay in renewals:
         now += pause
@@ -123,7 +123,7 @@ async def test_many_claims_at_once_have_one_winner() -> None:
 
 
 async def claimed(replica: Replica) -> Claim:
-    """What a claim comes to, as soon as the store answers in time: a busy machine may not."""
+    """Claims until the store answers in time, which it may not do on a busy machine; returns the claim."""
     async with asyncio.timeout(PATIENCE):
         while True:
             with contextlib.suppress(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""What replicas seal, and who can open it."""
+"""Values that replicas seal, and which keys can open them."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ async def test_a_replaced_key_can_still_open_values() -> None:
         store = Store(server.settings())
         old_keys = await ReplicaKeys.shared(store)
         stored_key = (await store.execute("LINDEX", store.key("keys"), 0)).partition(b":")[2]
-        await store.execute("LSET", store.key("keys"), 0, b"1000:" + stored_key)  # made in 1970
+        await store.execute("LSET", store.key("keys"), 0, b"1000:" + stored_key)  # the key is dated 1970 now
         new_keys = await ReplicaKeys.shared(store)
         assert new_keys.open("session", old_keys.seal("session", 1)) == 1
-        assert old_keys.open("session", new_keys.seal("session", 1)) == 1  # not all replicas know the other one yet
+        assert old_keys.open("session", new_keys.seal("session", 1)) == 1  # not all replicas know the new key yet
         assert len(new_keys.entries) == 2
         await store.close()
 
@@ -88,7 +88,7 @@ async def test_keys_lost_by_the_store_are_written_back_and_still_open_values() -
         earlier_keys = await ReplicaKeys.shared(stores[0])
         sealed = earlier_keys.seal("session", {"id": "a"})
         await stores[0].execute("FLUSHALL")
-        late_keys = await ReplicaKeys.shared(stores[1])  # a replica that begins now knows nothing of before
+        late_keys = await ReplicaKeys.shared(stores[1])  # a replica that starts now does not know the lost keys
         assert late_keys.open("session", sealed) is None
         restored = await ReplicaKeys.shared(stores[0], earlier_keys)
         late_keys = await ReplicaKeys.shared(stores[1], late_keys)

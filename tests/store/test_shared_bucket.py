@@ -14,12 +14,12 @@ from tests.fakes.redis_server import redis_server
 
 pytestmark = pytest.mark.anyio
 SLOW = 0.001
-"""Tokens a second that no test waits for."""
+"""A rate, in tokens a second, so low that no token is refilled during a test."""
 
 
 @asynccontextmanager
 async def buckets(count: int) -> AsyncIterator[list[SharedBucket]]:
-    """Replicas with a connection each."""
+    """Opens buckets of so many replicas, each with its own connection to one store."""
     async with redis_server() as server:
         stores = [Store(server.settings()) for _ in range(count)]
         yield [SharedBucket(store, lambda: 3) for store in stores]

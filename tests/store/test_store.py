@@ -1,4 +1,4 @@
-"""The store behind its deadlines: answers, and what happens where there are none."""
+"""The store client with its deadlines: replies, and what happens without a reply."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() ->
         assert to_wire(raised.value, "tools/list", None)["error"]["code"] == -32010
         assert to_wire(raised.value, "tools/list", None)["error"]["data"]["code"] == "store_unavailable"
         uses = store.uses
-        for _ in range(100):  # nothing waits for a server that is not there
+        for _ in range(100):  # no command waits for an unavailable server
             with pytest.raises(StoreUnavailable):
                 await COUNT.run(store, ["n"])
         assert (store.away, store.uses) == (True, uses)
@@ -118,7 +118,7 @@ async def test_a_store_that_accepts_no_writes_is_unavailable_until_it_does(
         assert raised.value.code == "store_unavailable"
         before = await connections()
         async with asyncio.timeout(PATIENCE):
-            while await connections() < before + 3:  # each probe connects anew
+            while await connections() < before + 3:  # each probe opens a new connection
                 with pytest.raises(StoreUnavailable):
                     await COUNT.run(store, ["n"])
                 await asyncio.sleep(0.01)

@@ -111,9 +111,8 @@ async def test_renewed_tokens_are_stored_once_the_disk_works_again(tmp_path: Pat
         server.provider.life = 3600
         (token_file,) = kept_files(tmp_path)
         before = token_file.read_bytes()
-        token_file.parent.chmod(
-            0o755
-        )  # the directory is open to other users: the hub reads it and does not write to it
+        # The directory is open to other users: the hub reads it and does not write to it.
+        token_file.parent.chmod(0o755)
         async with serving(config) as client:
             await client.text("a__effect", {"word": "first"})
             await logged(client, b"keeping the tokens of a in")
