@@ -22,30 +22,30 @@ LOOK_AGAIN = 0.1
 
 def hubs_below(pid: int) -> list[psutil.Process]:
     """The processes below `pid` that serve as hubs."""
-    found = []
+    hubs = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for process in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 # A child that does not run its program yet looks like its parent. The environment is read first: if the
-                # child starts its program meanwhile, its words are those of the program.
-                environ, words, parent = process.environ(), process.cmdline(), process.parent()
-                serves = "serve" in words and any(word in ("mcp_hub", COMMAND) for word in words)
-                if serves and (parent is None or (words, environ) != (parent.cmdline(), parent.environ())):
-                    found.append(process)
-    return found
+                # child starts its program meanwhile, its arguments are those of the program.
+                environ, argv, parent = process.environ(), process.cmdline(), process.parent()
+                serves = "serve" in argv and any(argument in ("mcp_hub", COMMAND) for argument in argv)
+                if serves and (parent is None or (argv, environ) != (parent.cmdline(), parent.environ())):
+                    hubs.append(process)
+    return hubs
 
 
 class Guard:
     """Counts the hubs below one process; ends all of them if they become too many."""
 
     def __init__(self, pid: int) -> None:
-        self.most = 0
+        self.peak = 0
         self._pid = pid
 
     async def watch(self) -> None:
         while True:
             hubs = hubs_below(self._pid)
-            self.most = max(self.most, len(hubs))
+            self.peak = max(self.peak, len(hubs))
             if len(hubs) > BOUND:
                 for process in [psutil.Process(self._pid), *hubs]:
                     with contextlib.suppress(psutil.Error):
@@ -63,13 +63,13 @@ async def guarded(pid: int) -> AsyncIterator[Guard]:
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        assert guard.most <= BOUND, f"{guard.most} hubs"
+        assert guard.peak <= BOUND, f"{guard.peak} hubs"
 
 
 @contextlib.asynccontextmanager
 async def outermost(*configs: Path) -> AsyncIterator[tuple[StdioClient, Guard]]:
     """A hub over stdio with its client, under guard."""
-    files = [word for config in configs for word in ("--config", str(config))]
+    files = [argument for config in configs for argument in ("--config", str(config))]
     async with (
         spawned([*HUB, "serve", *files]) as client,
         guarded(client.process.pid) as guard,
@@ -87,9 +87,9 @@ async def check(config: Path) -> dict[str, dict[str, Any]]:
     return {fact["server"]: fact for fact in json.loads(stdout)["servers"]}
 
 
-def script(path: Path, words: list[str], starts: Path) -> str:
+def script(path: Path, argv: list[str], starts: Path) -> str:
     """A program that notes that it was started and then becomes another."""
-    path.write_text(f"#!/bin/sh\necho started >> {shlex.quote(str(starts))}\nexec {shlex.join(words)}\n")
+    path.write_text(f"#!/bin/sh\necho started >> {shlex.quote(str(starts))}\nexec {shlex.join(argv)}\n")
     path.chmod(0o700)
     return str(path)
 

@@ -81,13 +81,13 @@ async def test_an_initialize_that_declares_too_much_is_refused_and_the_client_ca
     tmp_path: Path, key: str
 ) -> None:
     declared: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    most = {**declared, key: {**declared[key], "x": "x" * 200_000}}
+    largest = {**declared, key: {**declared[key], "x": "x" * 200_000}}
     async with hub(tmp_path, {"up": fake()}, handshake=False) as client:
         with pytest.raises(RpcError) as caught:
-            await client.request("initialize", {**most, key: {**most[key], "y": "y" * 100_000}})
+            await client.request("initialize", {**largest, key: {**largest[key], "y": "y" * 100_000}})
         assert caught.value.code == -32602
         assert "256 KiB" in str(caught.value)
-        assert (await client.request("initialize", most))["serverInfo"]["name"] == "mcp-hub"
+        assert (await client.request("initialize", largest))["serverInfo"]["name"] == "mcp-hub"
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ async def test_tools_added_one_by_one_in_a_clients_own_session_are_all_served(
             before = await alice.names("tools/list")
             for name in names:
                 await alice.text("own__grow", {"name": name})
-            seen = 0
+            changes = 0
             while set(await alice.names("tools/list")) != {*before, *(f"own__{name}" for name in names)}:
-                seen += 1
-                await ear.until(seen)
+                changes += 1
+                await ear.until(changes)
             assert await alice.text("own__grown3") == "called grown3"
 
 

@@ -25,20 +25,20 @@ SHORT = 3
 async def test_a_hub_with_another_file_is_not_mistaken_for_this_one(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    behind = write_config(inner, {"up": fake()})
-    entry = {"command": COMMAND, "args": ["serve", "--config", str(behind)]}
+    inner_config = write_config(inner, {"up": fake()})
+    entry = {"command": COMMAND, "args": ["serve", "--config", str(inner_config)]}
     async with outermost(write_config(tmp_path, {"hub": entry})) as (client, guard):
         assert await client.text("hub__up__echo", {"text": "through both"}) == "through both"
-    assert guard.most == 1
+    assert guard.peak == 1
 
 
 async def test_two_files_that_start_each_other_end_after_two_hubs(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b")]
     starts = tmp_path / "starts"
-    for folder, other in zip(folders, folders[::-1], strict=True):
+    for folder, peer in zip(folders, folders[::-1], strict=True):
         folder.mkdir()
-        words = [*HUB, "serve", "--config", str(other / "servers.json")]
-        entry = {"command": script(folder / "run", words, starts)}
+        argv = [*HUB, "serve", "--config", str(peer / "servers.json")]
+        entry = {"command": script(folder / "run", argv, starts)}
         write_config(folder, {"own": fake(), "next": entry}, list_wait="30s")
     async with outermost(folders[0] / "servers.json") as (client, guard):
         names = await client.tool_names()
@@ -46,7 +46,7 @@ async def test_two_files_that_start_each_other_end_after_two_hubs(tmp_path: Path
         assert not [name for name in names if name.startswith("next__next")]
         await client.until(lambda: b"leads back to a hub that this one runs behind" in client.stderr)
         assert b"next: next: leads back" in client.stderr  # the hub above says where
-    assert guard.most <= 2
+    assert guard.peak <= 2
     assert starts.read_text().count("started") == 2
 
 
@@ -54,9 +54,9 @@ def row(folder: Path, hubs: int, **root: Any) -> Path:
     """The configuration of the first of so many hubs in a row, each the only server of the one before."""
     inner: dict[str, Any] = fake()
     for number in range(hubs, 0, -1):
-        place = folder / str(number)
-        place.mkdir()
-        config = write_config(place, {"next": inner, "own": fake()}, list_wait="30s", **root)
+        directory = folder / str(number)
+        directory.mkdir()
+        config = write_config(directory, {"next": inner, "own": fake()}, list_wait="30s", **root)
         inner = {"command": COMMAND, "args": ["serve", "--config", str(config)]}
     return config
 
@@ -64,7 +64,7 @@ def row(folder: Path, hubs: int, **root: Any) -> Path:
 async def test_four_chained_hubs_serve(tmp_path: Path) -> None:
     async with outermost(row(tmp_path, 4)) as (client, guard):
         assert await client.text("next__next__next__next__echo", {"text": "from afar"}) == "from afar"
-    assert guard.most == 3
+    assert guard.peak == 3
 
 
 async def test_a_fifth_chained_hub_is_refused_and_the_first_reports_why(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def inherited(config: Path, tmp_path: Path) -> dict[str, str]:
     """The mark that a program started by a tool of a hub with this configuration finds in its environment."""
     out = tmp_path / "environment.json"
     reading = f"import json, os; json.dump(dict(os.environ), open({str(out)!r}, 'w'))"
-    kept = config.read_text()
+    original = config.read_text()
     write_config(config.parent, {"reads": {"command": sys.executable, "args": ["-c", reading]}})
     subprocess.run([*HUB, "check", "--config", str(config)], capture_output=True, timeout=PATIENCE, check=False)
-    config.write_text(kept)
+    config.write_text(original)
     return {"MCP_HUB_ABOVE": json.loads(out.read_text())["MCP_HUB_ABOVE"]}
 
 
@@ -108,8 +108,8 @@ async def test_an_agent_started_by_a_tool_may_start_a_hub_with_the_same_file(tmp
 
 async def test_a_hub_that_may_be_a_loop_starts_nothing_before_it_knows_its_client(tmp_path: Path) -> None:
     started = tmp_path / "started"
-    up = fake()
-    entry = {"command": script(tmp_path / "up", [up["command"], *up["args"]], started)}
+    upstream = fake()
+    entry = {"command": script(tmp_path / "up", [upstream["command"], *upstream["args"]], started)}
     config = write_config(tmp_path, {"up": entry})
     environment = inherited(config, tmp_path)
     async with spawned([*HUB, "serve", "--config", str(config)], env=environment) as client:
@@ -138,15 +138,15 @@ async def test_a_loop_through_other_programs_ends_at_the_depth_limit(tmp_path: P
         names = await client.tool_names()
         assert "proxy__proxy__proxy__own__echo" in names
         assert "proxy__proxy__proxy__proxy__own__echo" not in names
-    assert guard.most <= 4
+    assert guard.peak <= 4
     assert starts.read_text().count("started") == 4  # the last one was refused
 
 
 async def test_a_network_hub_beyond_the_limit_does_not_start(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
-    above = f"{SALT}:{','.join(['a' * 16] * 4)}"
+    ancestors = f"{SALT}:{','.join(['a' * 16] * 4)}"
     async with spawned(
-        [*HUB, "serve", "--http", "--port", "0", "--config", str(config)], env={"MCP_HUB_ABOVE": above}
+        [*HUB, "serve", "--http", "--port", "0", "--config", str(config)], env={"MCP_HUB_ABOVE": ancestors}
     ) as hub:
         assert await hub.exited() == 2
         assert b"number 5 in a row of hubs" in hub.stderr
@@ -182,12 +182,12 @@ async def test_a_hub_does_not_list_its_own_file_served_by_another_hub(tmp_path: 
     folder, port = tmp_path / "inner", free_port()
     folder.mkdir()
     inner = write_config(folder, {"own": fake(), "url": {"url": f"http://127.0.0.1:{port}/mcp"}}, list_wait=SHORT)
-    again = {"command": COMMAND, "args": ["serve", "--config", str(inner)]}
+    entry = {"command": COMMAND, "args": ["serve", "--config", str(inner)]}
     left_out = b": is this hub itself, by way of another hub; it is left out"
     async with (
-        network_hub(tmp_path, {"up": fake(), "again": again}, port, list_wait=SHORT) as (hub, _),
+        network_hub(tmp_path, {"up": fake(), "again": entry}, port, list_wait=SHORT) as (hub, _),
         guarded(hub.process.pid) as guard,
-        outermost(inner) as (client, other),
+        outermost(inner) as (client, inner_guard),
     ):
         async with asyncio.timeout(PATIENCE):
             while left_out not in hub.stderr + client.stderr:  # by whoever is asked first
@@ -197,8 +197,8 @@ async def test_a_hub_does_not_list_its_own_file_served_by_another_hub(tmp_path: 
                 await asyncio.sleep(LOOK_AGAIN)
                 names = await client.tool_names()
         assert "own__echo" in names
-    assert guard.most <= 1
-    assert other.most == 0
+    assert guard.peak <= 1
+    assert inner_guard.peak == 0
 
 
 async def listed(base: str) -> list[str]:

@@ -24,8 +24,8 @@ LONG_URL = "https://" + "a.b/c%2e/../" * 50_000
 GUARD = {"guard": {"tools": ["t"], "filter_results": ["search"]}}
 
 
-def tool(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "inputSchema": {"type": "object"}, **more}
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **fields}
 
 
 def listing(directory: Path, **lists: Any) -> dict[str, Any]:
@@ -49,11 +49,11 @@ async def test_sixty_uris_of_600_kb_are_left_out_without_delaying_other_calls(tm
     servers = {"bad": listing(tmp_path, resources=[*uris, fine]), "good": fake()}
     async with hub(tmp_path, servers, list_wait=PATIENCE) as client:
         listed = await client.request("resources/list")
-        assert [one["uri"] for one in listed["resources"]] == ["x:fine", "fake://fake/one"]
-        again = asyncio.ensure_future(client.call("bad__changed"))
-        assert await served(client, again)
-        again = client.start("resources/list")
-        assert await served(client, again)
+        assert [resource["uri"] for resource in listed["resources"]] == ["x:fine", "fake://fake/one"]
+        request = asyncio.ensure_future(client.call("bad__changed"))
+        assert await served(client, request)
+        request = client.start("resources/list")
+        assert await served(client, request)
         assert b"left out: its uri is longer than 1,024 characters" in client.stderr
 
 
@@ -65,19 +65,19 @@ async def test_links_of_600_kb_are_dropped_from_search_results_unread(tmp_path: 
         await client.tool_names()
         call = asyncio.ensure_future(client.call("bad__search"))
         assert await served(client, call)
-        assert [one["uri"] for one in (await call)["content"]] == ["https://example.org/"]
+        assert [link["uri"] for link in (await call)["content"]] == ["https://example.org/"]
 
 
 async def test_forty_thousand_links_are_filtered_while_others_are_served(tmp_path: Path) -> None:
-    found = [{"link": f"https://example.org/{n}", "title": "t"} for n in range(40_000)]
+    results = [{"link": f"https://example.org/{n}", "title": "t"} for n in range(40_000)]
     dataset = {"link": "https://huggingface.co/datasets/squad", "title": "t"}
-    text = json.dumps({"results": [*found, dataset]})
+    text = json.dumps({"results": [*results, dataset]})
     servers = {"bad": listing(tmp_path, result={"content": [{"type": "text", "text": text}]}), "good": fake()}
     async with hub(tmp_path, servers, list_wait=PATIENCE, **GUARD) as client:
         await client.tool_names()
         call = asyncio.ensure_future(client.call("bad__search"))
         assert await served(client, call)
-        assert json.loads((await call)["content"][0]["text"]) == {"results": found}
+        assert json.loads((await call)["content"][0]["text"]) == {"results": results}
 
 
 async def test_a_call_with_too_many_urls_is_refused_while_others_are_served(tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ async def test_texts_of_odd_characters_are_read_while_others_are_served(tmp_path
             assert (await call)["content"]
         search = asyncio.ensure_future(client.call("bad__search"))
         assert await served(client, search)
-        assert [one["uri"] for one in (await search)["content"]] == [link["uri"]]
+        assert [block["uri"] for block in (await search)["content"]] == [link["uri"]]
         for method, params in (("resources/read", {"uri": f"x:{text[:8000]}"}), ("tools/list", {text: 1})):
-            asked = client.start(method, params)
-            assert await served(client, asked)
-            assert ("result" in await asked) is (method == "tools/list")
+            request = client.start(method, params)
+            assert await served(client, request)
+            assert ("result" in await request) is (method == "tools/list")
 
 
 @pytest.mark.parametrize("expose", ["all", "auto"])
@@ -169,7 +169,7 @@ async def test_a_batch_of_more_than_a_thousand_is_refused_before_any_of_it_begin
         pings = [json.dumps({"jsonrpc": "2.0", "id": f"p{n}", "method": "ping"}) for n in range(1_000)]
         client.send_raw(f"[{','.join(pings)}]\n".encode())
         await client.until(lambda: client.unmatched)
-        assert {one["id"] for one in client.unmatched.pop()} == {f"p{n}" for n in range(1_000)}
+        assert {response["id"] for response in client.unmatched.pop()} == {f"p{n}" for n in range(1_000)}
         assert await client.text("good__echo", {"text": "x"}) == "x"
 
 
@@ -181,7 +181,7 @@ async def test_over_http_a_long_batch_is_refused_and_every_member_counts_against
         long = await front.post(lines, members(300_000))
         assert (long.status, long.json["error"]["code"]) == (400, -32600)
         answers = (await front.post(lines, members(100))).json
-        codes = [one["error"]["code"] for one in answers]
+        codes = [answer["error"]["code"] for answer in answers]
         assert len(codes) == 100
         assert set(codes) == {-32600, -32013}
         assert codes.count(-32600) <= 10  # the burst, and what came back meanwhile

@@ -25,12 +25,12 @@ async def test_every_kind_is_listed_and_can_be_used(tmp_path: Path, client_era: 
         templates = (await client.request("resources/templates/list"))["resourceTemplates"]
         assert templates == [{"uriTemplate": "fake://up/item/{id}", "name": "item"}]
         for uri in ("fake://up/one", "fake://up/item/7"):
-            read = await client.request("resources/read", {"uri": uri})
-            assert read["contents"] == [{"uri": uri, "text": f"text of {uri}"}]
+            resource = await client.request("resources/read", {"uri": uri})
+            assert resource["contents"] == [{"uri": uri, "text": f"text of {uri}"}]
         prompts = (await client.request("prompts/list"))["prompts"]
         assert prompts == [{"name": "up__greet", "arguments": [{"name": "who", "required": True}]}]
-        got = await client.request("prompts/get", {"name": "up__greet", "arguments": {"who": "Ada"}})
-        assert got["messages"][0]["content"]["text"] == "hello Ada"
+        prompt = await client.request("prompts/get", {"name": "up__greet", "arguments": {"who": "Ada"}})
+        assert prompt["messages"][0]["content"]["text"] == "hello Ada"
 
 
 @cells
@@ -71,8 +71,8 @@ async def test_progress_arrives_in_order_under_the_clients_own_token(
 ) -> None:
     async with hub(tmp_path, {"up": fake("--era", upstream_era)}, modern=client_era == "modern") as client:
         await client.call("up__count", {"steps": 5}, _meta={"progressToken": "mine"})
-        seen = [n["params"] for n in client.notifications if n["method"] == "notifications/progress"]
-        assert seen == [{"progressToken": "mine", "progress": n, "total": 5, "future": "kept"} for n in range(1, 6)]
+        progress = [n["params"] for n in client.notifications if n["method"] == "notifications/progress"]
+        assert progress == [{"progressToken": "mine", "progress": n, "total": 5, "future": "kept"} for n in range(1, 6)]
         client.notifications.clear()
         await client.call("up__count", {"steps": 5})
         assert client.notifications == []
@@ -100,12 +100,12 @@ async def test_meta_is_forwarded_without_hop_by_hop_fields(tmp_path: Path, clien
     async with hub(tmp_path, {"up": fake("--era", upstream_era)}, modern=client_era == "modern") as client:
         meta = {"traceparent": "00-abc", "my/key": {"a": 1}, "progressToken": "mine"}
         result = await client.call("up__meta", _meta=meta)
-    seen = json.loads(result["content"][0]["text"])
-    assert seen["traceparent"] == "00-abc"
-    assert seen["my/key"] == {"a": 1}
-    assert seen["progressToken"] != "mine"
-    spoken = client_era if upstream_era == "dual" else upstream_era
-    assert (set(ENVELOPE) <= set(seen)) is (spoken == "modern")
+    forwarded = json.loads(result["content"][0]["text"])
+    assert forwarded["traceparent"] == "00-abc"
+    assert forwarded["my/key"] == {"a": 1}
+    assert forwarded["progressToken"] != "mine"
+    era = client_era if upstream_era == "dual" else upstream_era
+    assert (set(ENVELOPE) <= set(forwarded)) is (era == "modern")
 
 
 @cells
@@ -120,8 +120,8 @@ async def test_completion_reaches_the_upstream_under_its_original_name(
             ({"type": "ref/resource", "uri": "fake://up/item/{id}"}, None),
         ):
             argument = {"name": "who", "value": "Ad"}
-            got = await client.request("completion/complete", {"ref": reference, "argument": argument})
-            assert got["completion"]["values"] == ["Ad!", json.dumps(original or reference)]
+            completion = await client.request("completion/complete", {"ref": reference, "argument": argument})
+            assert completion["completion"]["values"] == ["Ad!", json.dumps(original or reference)]
 
 
 @cells
@@ -150,8 +150,8 @@ async def test_a_storm_of_list_changes_is_notified_a_few_times_and_ends_complete
         names: list[str] = []
         while "up__fresh199" not in names:
             names = await client.tool_names()
-        told = [n for n in client.notifications if n["method"] == "notifications/tools/list_changed"]
-        assert len(told) < 100
+        notifications = [n for n in client.notifications if n["method"] == "notifications/tools/list_changed"]
+        assert len(notifications) < 100
 
 
 async def test_many_clients_requests_with_odd_ids_get_their_own_answers(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ BOUND = 5.0
 
 def of_hub(config: Path) -> list[int]:
     """Every process that belongs to the hub of this configuration: by its command line, or by its environment."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -34,10 +34,10 @@ def of_hub(config: Path) -> list[int]:
             state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        ours = str(config).encode() in command or f"HUB_TEST={config}".encode() in environ
-        if ours and state != "Z":
-            found.append(int(entry.name))
-    return found
+        is_member = str(config).encode() in command or f"HUB_TEST={config}".encode() in environ
+        if is_member and state != "Z":
+            pids.append(int(entry.name))
+    return pids
 
 
 async def left(config: Path, bound: float = 10 * BOUND) -> list[int]:
@@ -161,11 +161,11 @@ async def reaper_of(client: StdioClient, *, not_this: int | None) -> int:
     """The process id of the hub's reaper, as its status says it."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            asked = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *HUB_BY_EXEC, "status", "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
             )
-            said, _ = await asked.communicate()
-            for hub in json.loads(said):
+            output, _ = await process.communicate()
+            for hub in json.loads(output):
                 pid = hub.get("reaper", {}).get("pid")
                 if hub["pid"] == client.process.pid and pid not in (None, not_this):
                     return int(pid)

@@ -204,9 +204,9 @@ async def test_a_thousand_tools_of_fifty_upstreams_are_listed_in_the_order_of_th
     servers = {f"s{n}": fake("--tools", "5") for n in range(50)}
     async with hub(tmp_path, servers, expose="all", list_wait=60) as client:
         names = await client.tool_names()
-        again = await client.tool_names()
+        second_list = await client.tool_names()
     assert len(names) == 1000
-    assert names == again
+    assert names == second_list
     assert [name.split("__")[0] for name in names] == [f"s{n}" for n in range(50) for _ in range(20)]
 
 

@@ -40,13 +40,13 @@ async def test_every_transport_and_era_passes_lists_calls_and_progress(
             assert await text(client, "in__up__echo", {"text": "grüß"}) == "grüß"
             resources = await client.read_resource("fake://fake/item/7")
             assert resources.contents[0].text == "text of fake://fake/item/7"  # type: ignore[union-attr]
-            seen: list[float] = []
+            values: list[float] = []
 
             async def progressed(progress: float, total: float | None, message: str | None) -> None:
-                seen.append(progress)
+                values.append(progress)
 
             await text(client, "in__up__count", {"steps": 5}, progress_callback=progressed)
-            assert seen == [1, 2, 3, 4, 5]
+            assert values == [1, 2, 3, 4, 5]
 
 
 async def test_one_hub_lists_tools_of_every_transport_with_their_whole_schemas(tmp_path: Path) -> None:
@@ -131,12 +131,12 @@ async def test_with_session_client_every_caller_has_a_process_of_its_own(tmp_pat
         sdk(base + "/mcp", "modern") as three,
         sdk(base + "/mcp", "modern") as four,
     ):
-        own = [await text(client, "own__pid") for client in (one, two, three, four, one, two)]
+        pids = [await text(client, "own__pid") for client in (one, two, three, four, one, two)]
         shared = {await text(client, "shared__pid") for client in (one, two, three, four)}
-    assert own[0] == own[4]
-    assert own[1] == own[5]
-    assert own[2] == own[3], "anonymous modern callers are one caller"
-    assert len(set(own)) == 3
+    assert pids[0] == pids[4]
+    assert pids[1] == pids[5]
+    assert pids[2] == pids[3], "anonymous modern callers are one caller"
+    assert len(set(pids)) == 3
     assert len(shared) == 1
 
 
@@ -154,7 +154,7 @@ async def test_a_callers_own_session_ends_even_if_the_caller_leaves_while_it_is_
     """The server never begins the standing stream, for which a new session waits a second."""
     opened: list[str] = []
     standing = asyncio.Queue[str]()
-    ended = asyncio.Queue[str]()
+    deleted = asyncio.Queue[str]()
 
     async def script(request: Request, reply: Reply) -> None:
         session = request.headers.get("mcp-session-id", "")
@@ -162,7 +162,7 @@ async def test_a_callers_own_session_ends_even_if_the_caller_leaves_while_it_is_
             standing.put_nowait(session)
             await reply.gone()
         elif request.method == "DELETE":
-            ended.put_nowait(session)
+            deleted.put_nowait(session)
             await reply.full(200)
         elif request.message["method"] == "initialize":
             opened.append(f"s{len(opened)}")
@@ -182,7 +182,7 @@ async def test_a_callers_own_session_ends_even_if_the_caller_leaves_while_it_is_
             calling = asyncio.ensure_future(client.call("a__t"))
             assert await standing.get() == "s1"
             await client.end()
-            assert await ended.get() == "s1"
+            assert await deleted.get() == "s1"
             calling.cancel()
 
 
@@ -227,6 +227,6 @@ async def test_no_header_of_a_caller_reaches_an_upstream(tmp_path: Path, era: st
         async with httpx2.AsyncClient(headers=canary, timeout=PATIENCE) as http:
             transport = streamable_http_client(base + "/mcp", http_client=http)
             async with Client(transport, mode="legacy" if era == "handshake" else "auto") as client:
-                seen = await text(client, "up__meta") + await text(client, "up__environ")
-    assert "canary" not in seen
-    json.loads(seen[: seen.index("}") + 1])
+                received = await text(client, "up__meta") + await text(client, "up__environ")
+    assert "canary" not in received
+    json.loads(received[: received.index("}") + 1])

@@ -75,12 +75,12 @@ async def test_a_restart_fails_running_calls_and_answers_calls_made_meanwhile(
             await asyncio.sleep(0)
         restarting = asyncio.ensure_future(hub.switch.restart("a"))
         await asyncio.sleep(0)
-        meanwhile = asyncio.ensure_future(text(hub, "a", "echo", text="there"))
+        later_call = asyncio.ensure_future(text(hub, "a", "echo", text="there"))
         with pytest.raises(CallError) as caught:
             await running
         assert caught.value.code == "server_unavailable"
         await restarting
-        assert await meanwhile == "there"
+        assert await later_call == "there"
 
 
 async def test_a_restart_closes_an_open_breaker_and_ends_the_wait_for_the_next_attempt(
@@ -161,8 +161,8 @@ async def test_a_server_with_machine_access_cannot_be_enabled_over_a_network(tmp
 async def test_concurrent_switches_of_one_server_leave_one_process(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     async with engine(tmp_path, a=fake("--journal", str(journal))) as hub:
-        both = [hub.switch.restart("a"), hub.switch.restart("a"), hub.switch.disable("a"), hub.switch.enable("a")]
-        await asyncio.gather(*both, return_exceptions=True)
+        switches = [hub.switch.restart("a"), hub.switch.restart("a"), hub.switch.disable("a"), hub.switch.enable("a")]
+        await asyncio.gather(*switches, return_exceptions=True)
         await hub.switch.enable("a")
         pid = await text(hub, "a", "pid")
         assert f"ready {pid}" in journal.read_text().splitlines()[-1]

@@ -16,13 +16,13 @@ import pytest
 from tests.fakes.client import HUB_BY_EXEC, PATIENCE, fake, write_config
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-ASKED = [
+REQUESTS = [
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "up__echo", "arguments": {"text": "hello"}}},
 ]  # fmt: skip
-INPUT = b"".join(json.dumps(message).encode() + b"\n" for message in ASKED)
+INPUT = b"".join(json.dumps(message).encode() + b"\n" for message in REQUESTS)
 
 
 def serve(directory: Path) -> list[str]:
@@ -45,26 +45,28 @@ def check(output: bytes) -> None:
 def test_stdin_may_be_a_file_and_stdout_another(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(INPUT)
     with (tmp_path / "in").open("rb") as stdin, (tmp_path / "out").open("wb") as stdout:
-        done = subprocess.run(serve(tmp_path), stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=PATIENCE)
-    assert done.returncode == 0
+        completed = subprocess.run(
+            serve(tmp_path), stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=PATIENCE
+        )
+    assert completed.returncode == 0
     check((tmp_path / "out").read_bytes())
 
 
 def test_a_last_line_without_a_newline_is_served(tmp_path: Path) -> None:
-    done = subprocess.run(serve(tmp_path), input=INPUT.rstrip(b"\n"), capture_output=True, timeout=PATIENCE)
-    check(done.stdout)
+    completed = subprocess.run(serve(tmp_path), input=INPUT.rstrip(b"\n"), capture_output=True, timeout=PATIENCE)
+    check(completed.stdout)
 
 
 def test_an_empty_stdin_ends_the_hub(tmp_path: Path) -> None:
-    done = subprocess.run(serve(tmp_path), stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
-    assert (done.returncode, done.stdout) == (0, b"")
+    completed = subprocess.run(serve(tmp_path), stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+    assert (completed.returncode, completed.stdout) == (0, b"")
 
 
 def test_stdout_and_stderr_may_be_the_same_pipe(tmp_path: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         serve(tmp_path), input=INPUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE
     )
-    check(b"\n".join(line for line in done.stdout.splitlines() if line.startswith(b"{")))
+    check(b"\n".join(line for line in completed.stdout.splitlines() if line.startswith(b"{")))
 
 
 def test_stdin_and_stdout_may_be_one_socket(tmp_path: Path) -> None:
@@ -117,9 +119,9 @@ def test_output_of_the_hubs_own_code_never_reaches_the_protocol_stream(tmp_path:
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", program, *serve(tmp_path)[len(HUB_BY_EXEC) :]]
-    done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
-    check(done.stdout)
-    assert {b"printed", b"written", b"from a shell"} <= set(done.stderr.splitlines())
+    completed = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
+    check(completed.stdout)
+    assert {b"printed", b"written", b"from a shell"} <= set(completed.stderr.splitlines())
 
 
 @pytest.mark.anyio
@@ -135,17 +137,17 @@ async def test_a_client_that_reads_nothing_for_a_while_still_gets_every_answer(t
         request = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": big}
         process.stdin.write(json.dumps(request).encode() + b"\n")
     async with asyncio.timeout(PATIENCE):
-        seen = [json.loads(await process.stdout.readline())["id"] for _ in range(40)]
+        ids = [json.loads(await process.stdout.readline())["id"] for _ in range(40)]
         process.stdin.close()
         assert await process.wait() == 0
-    assert sorted(seen) == list(range(40))
+    assert sorted(ids) == list(range(40))
 
 
 def test_requests_that_wait_for_a_starting_server_are_answered_before_shutdown(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"silent": fake("--silent")}, list_wait=60)
     command = [*HUB_BY_EXEC, "serve", "--config", str(config)]
-    done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
-    answers = {message["id"]: message for message in map(json.loads, done.stdout.splitlines())}
+    completed = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
+    answers = {message["id"]: message for message in map(json.loads, completed.stdout.splitlines())}
     assert answers[2]["result"]["tools"] == []
     assert answers[3]["error"]["code"] == -32602
 
@@ -168,24 +170,24 @@ def test_unread_output_of_a_client_is_bounded(tmp_path: Path) -> None:
         while len(recorded(tmp_path / "calls")) < 11:
             assert time.monotonic() < end
             time.sleep(0.02)
-        found = [json.loads(process.stdout.readline()) for _ in range(13)]
+        messages = [json.loads(process.stdout.readline()) for _ in range(13)]
         process.stdin.close()
-    codes = [coded(message) for message in found if message["id"] >= 10]
+    codes = [coded(message) for message in messages if message["id"] >= 10]
     assert sorted(codes) == ["None"] * 3 + ["overloaded"] * 7
 
 
 def test_a_reading_client_gets_more_than_the_bound_on_unread_output(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()}, unread={"caller": "64MB"})
-    asked = INPUT + b"".join(call_of_big(number, 30_000_000) for number in range(10, 16))
+    requests = INPUT + b"".join(call_of_big(number, 30_000_000) for number in range(10, 16))
     pipe = subprocess.PIPE
     with subprocess.Popen([*HUB_BY_EXEC, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(asked)
+        process.stdin.write(requests)
         process.stdin.flush()
-        found = [json.loads(process.stdout.readline()) for _ in range(9)]
+        messages = [json.loads(process.stdout.readline()) for _ in range(9)]
         process.stdin.close()
-    assert [coded(message) for message in found if message["id"] >= 10] == ["None"] * 6
+    assert [coded(message) for message in messages if message["id"] >= 10] == ["None"] * 6
 
 
 def recorded(calls: Path) -> list[bytes]:
@@ -211,7 +213,7 @@ def test_a_client_that_reads_progress_slowly_can_cancel_the_call(tmp_path: Path)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "endless.py").write_text(ENDLESS)
     config = write_config(tmp_path, {"local": {"tools_dir": "tools"}})
-    asked = {"name": "local__endless", "arguments": {}, "_meta": {"progressToken": "t"}}
+    params = {"name": "local__endless", "arguments": {}, "_meta": {"progressToken": "t"}}
     pipe = subprocess.PIPE
     with subprocess.Popen([*HUB_BY_EXEC, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
@@ -225,17 +227,17 @@ def test_a_client_that_reads_progress_slowly_can_cancel_the_call(tmp_path: Path)
         def read(until: int) -> int:
             """The bytes read slowly until the answer with this id, at most 24 MiB."""
             assert process.stdout is not None
-            seen = 0
-            while seen < 24 * 2**20:
+            size = 0
+            while size < 24 * 2**20:
                 line = process.stdout.readline()
-                seen += len(line)
+                size += len(line)
                 messages = [json.loads(line) for _ in range(30)]  # which takes a while
                 if messages[0].get("id") == until:
                     break
-            return seen
+            return size
 
         process.stdin.write(INPUT.replace(b"up__echo", b"local__none"))
-        send({"id": "endless", "method": "tools/call", "params": asked})
+        send({"id": "endless", "method": "tools/call", "params": params})
         assert read(-1) >= 24 * 2**20  # more is told than is read
         send({"method": "notifications/cancelled", "params": {"requestId": "endless"}})
         send({"id": 9, "method": "ping"})

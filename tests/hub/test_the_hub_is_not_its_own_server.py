@@ -19,7 +19,7 @@ from tests.hub.guarded import COMMAND, LOOK_AGAIN, check, hubs_below, link, oute
 pytestmark = pytest.mark.anyio
 
 
-WRITTEN: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+ENTRIES: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
     "directly": lambda folder, file: {"command": COMMAND, "args": ["serve", "--config", str(file)]},
     "as a module": lambda folder, file: {
         "command": sys.executable, "args": ["-P", "-m", "mcp_hub", "serve", f"--config={file}"]
@@ -50,15 +50,15 @@ WRITTEN: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
 """Ways that an entry can be seen to take by its words alone."""
 
 
-@pytest.mark.parametrize("way", WRITTEN)
+@pytest.mark.parametrize("way", ENTRIES)
 async def test_an_entry_that_starts_this_hub_is_left_out_before_any_process_starts(tmp_path: Path, way: str) -> None:
-    servers = {"other": fake(), "hub": WRITTEN[way](tmp_path, tmp_path / "servers.json")}
+    servers = {"other": fake(), "hub": ENTRIES[way](tmp_path, tmp_path / "servers.json")}
     config = write_config(tmp_path, servers)
     async with outermost(config) as (client, guard):
         assert "other__echo" in (names := await client.tool_names())
         assert not [name for name in names if name.startswith("hub")]
         assert b"servers.hub: is this hub itself; it is left out" in client.stderr
-    assert guard.most == 0
+    assert guard.peak == 0
     fact = (await check(config))["hub"]
     assert (fact["state"], fact["problem"]) == ("disabled", "is this hub itself; it is left out")
 
@@ -70,27 +70,27 @@ async def test_a_hub_of_several_files_does_not_serve_itself_by_any_of_them(
 ) -> None:
     (tmp_path / "more").mkdir()
     files = [tmp_path / "servers.json", tmp_path / "more" / "servers.json"]
-    words = [COMMAND, "serve", "--config", str(files[not first])]
-    entry = {"command": "sh", "args": ["-c", shlex.join(words)]} if hidden else {"command": COMMAND, "args": words[1:]}
+    argv = [COMMAND, "serve", "--config", str(files[not first])]
+    entry = {"command": "sh", "args": ["-c", shlex.join(argv)]} if hidden else {"command": COMMAND, "args": argv[1:]}
     write_config(tmp_path, {"other": fake()})
     write_config(tmp_path / "more", {"hub": entry})
     async with outermost(*files) as (client, guard):
         assert await client.text("other__echo", {"text": "there"}) == "there"
         await client.until(lambda: b"is this hub itself; it is left out" in client.stderr)
         assert not [name for name in await client.tool_names() if name.startswith("hub")]
-    assert guard.most <= hidden
+    assert guard.peak <= hidden
 
 
 HIDDEN: dict[str, Callable[[Path, list[str]], dict[str, Any]]] = {
-    "a shell": lambda folder, words: {"command": "sh", "args": ["-c", shlex.join(words)]},
-    "a script named npx": lambda folder, words: {
-        "command": script(folder / "npx", words, folder / "starts"), "args": ["-y", "some-package@1.0.0"]
+    "a shell": lambda folder, argv: {"command": "sh", "args": ["-c", shlex.join(argv)]},
+    "a script named npx": lambda folder, argv: {
+        "command": script(folder / "npx", argv, folder / "starts"), "args": ["-y", "some-package@1.0.0"]
     },
-    "a script named uvx": lambda folder, words: {
-        "command": script(folder / "uvx", words, folder / "starts"), "args": ["some-package==1.0.0"]
+    "a script named uvx": lambda folder, argv: {
+        "command": script(folder / "uvx", argv, folder / "starts"), "args": ["some-package==1.0.0"]
     },
-    "a shell without an environment": lambda folder, words: {
-        "command": "sh", "args": ["-c", f'exec env -i HOME="$HOME" PATH="$PATH" {shlex.join(words)}']
+    "a shell without an environment": lambda folder, argv: {
+        "command": "sh", "args": ["-c", f'exec env -i HOME="$HOME" PATH="$PATH" {shlex.join(argv)}']
     },
 }  # fmt: skip
 """Ways whose words do not say that they end in this hub."""
@@ -98,15 +98,15 @@ HIDDEN: dict[str, Callable[[Path, list[str]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("way", HIDDEN)
 async def test_a_program_that_proves_to_be_this_hub_is_left_out_and_not_restarted(tmp_path: Path, way: str) -> None:
-    words = [*HUB, "serve", "--config", str(tmp_path / "servers.json")]
-    config = write_config(tmp_path, {"other": fake(), "hub": HIDDEN[way](tmp_path, words)})
+    argv = [*HUB, "serve", "--config", str(tmp_path / "servers.json")]
+    config = write_config(tmp_path, {"other": fake(), "hub": HIDDEN[way](tmp_path, argv)})
     async with outermost(config) as (client, guard):
         await client.until(lambda: b"hub: is this hub itself; it is left out" in client.stderr)
         names = await client.tool_names()
         assert "other__echo" in names
         assert not [name for name in names if name.startswith("hub")]
         assert not await gone_below(client.process.pid)
-    assert guard.most <= 3
+    assert guard.peak <= 3
     if (tmp_path / "starts").exists():
         assert (tmp_path / "starts").read_text().count("started") == 1
     fact = (await check(config))["hub"]
@@ -140,8 +140,8 @@ async def test_a_url_that_is_the_hubs_own_port_is_left_out(tmp_path: Path, path:
 
 
 async def test_the_cached_catalog_of_a_server_that_is_now_this_hub_is_dropped(tmp_path: Path) -> None:
-    up, starts = fake(), tmp_path / "starts"
-    entry = {"command": script(tmp_path / "run", [up["command"], *up["args"]], starts)}
+    upstream, starts = fake(), tmp_path / "starts"
+    entry = {"command": script(tmp_path / "run", [upstream["command"], *upstream["args"]], starts)}
     config = write_config(tmp_path, {"other": fake(), "run": entry})
     async with outermost(config) as (client, _):
         assert "run__echo" in await client.tool_names()
@@ -159,12 +159,12 @@ async def test_the_cached_catalog_of_a_server_that_is_now_this_hub_is_dropped(tm
 
 async def test_a_reload_that_adds_the_hub_itself_keeps_serving_the_other_servers(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"other": fake()}, watch=False)
-    words = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
+    argv = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
     async with outermost(config) as (client, guard):
         assert "other__echo" in await client.tool_names()
-        hidden = {"command": "sh", "args": ["-c", shlex.join(words)]}
-        seen = {"command": words[0], "args": words[1:]}
-        write_config(tmp_path, {"other": fake(), "hidden": hidden, "seen": seen}, watch=False)
+        hidden = {"command": "sh", "args": ["-c", shlex.join(argv)]}
+        visible = {"command": argv[0], "args": argv[1:]}
+        write_config(tmp_path, {"other": fake(), "hidden": hidden, "seen": visible}, watch=False)
         client.process.send_signal(signal.SIGHUP)
         await client.until(lambda: b"hidden: is this hub itself; it is left out" in client.stderr)
         await client.until(lambda: b"servers.seen: is this hub itself; it is left out" in client.stderr)
@@ -175,4 +175,4 @@ async def test_a_reload_that_adds_the_hub_itself_keeps_serving_the_other_servers
         client.process.send_signal(signal.SIGHUP)
         await client.until(lambda: client.stderr.count(b"loaded servers.json again") == 2)
         assert await client.text("hidden__echo", {"text": "another"}) == "another"
-    assert guard.most <= 3
+    assert guard.peak <= 3

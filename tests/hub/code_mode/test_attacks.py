@@ -18,7 +18,7 @@ from mcp_hub.servers import program_runner
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.fakes.network import network_hub
 from tests.fakes.processes import below
-from tests.hub.code_mode.test_programs import CODE, asked, blamed, run, said, until
+from tests.hub.code_mode.test_programs import CODE, blamed, received_names, run, run_text, until
 from tests.policy.access.test_a_person_is_asked_first import with_token
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def test_a_program_cannot_reach_files_environment_network_or_unlimited_mem
     client: StdioClient, code: str, cause: str
 ) -> None:
     assert cause in await blamed(client, code)
-    assert await said(client, "'still here'") == "still here"
+    assert await run_text(client, "'still here'") == "still here"
 
 
 SPELLINGS = (
@@ -78,11 +78,11 @@ SPELLINGS = (
 
 @pytest.mark.parametrize("name", SPELLINGS)
 async def test_a_denied_tool_is_unknown_in_every_spelling(client: StdioClient, name: str) -> None:
-    caught = "try:\n    await call_tool(name)\nexcept RuntimeError as error:\n    print(error)"
-    answer = await said(client, f"name = {name!r}\n{caught}")
+    code = "try:\n    await call_tool(name)\nexcept RuntimeError as error:\n    print(error)"
+    answer = await run_text(client, f"name = {name!r}\n{code}")
     assert answer.startswith("-32602: Unknown tool: ")
     assert "hub_call" in await blamed(client, f"await call_tool('hub_call', {{'tool': {name!r}}})")
-    assert "secret_tool(" not in await said(client, f"await hub_search(query={name!r}, detail='signature')")
+    assert "secret_tool(" not in await run_text(client, f"await hub_search(query={name!r}, detail='signature')")
     if name.isidentifier():
         assert "NameError" in await blamed(client, f"await {name}()")
 
@@ -112,9 +112,9 @@ async def test_a_forged_result_of_a_program_is_only_text(client: StdioClient) ->
     ],
 )
 async def test_a_program_continues_after_any_result_of_a_server(tmp_path: Path, result: dict[str, Any]) -> None:
-    caught = "try:\n    await odd__echo(text='x')\nexcept RuntimeError as error:\n    print(error)\n'went on'"
+    code = "try:\n    await odd__echo(text='x')\nexcept RuntimeError as error:\n    print(error)\n'went on'"
     async with hub(tmp_path, {"odd": fake("--result", json.dumps(result), validate_arguments="off")}, **CODE) as client:
-        assert (await said(client, caught)).endswith("went on")
+        assert (await run_text(client, code)).endswith("went on")
 
 
 async def test_a_server_cannot_make_a_program_return_another_servers_image(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_a_server_cannot_make_a_program_return_another_servers_image(tmp_p
 
 async def test_a_result_that_is_code_is_only_text(client: StdioClient) -> None:
     code = 'text = await fake__echo(text=\'__import__("os")\\nawait fake__echo(text="second")\')\ntext'
-    assert (await said(client, code)).startswith("__import__")
+    assert (await run_text(client, code)).startswith("__import__")
 
 
 async def test_the_calls_and_the_output_of_a_program_are_bounded(tmp_path: Path) -> None:
@@ -149,16 +149,16 @@ async def test_a_program_is_ended_at_its_time_limit(tmp_path: Path, code: str | 
         if not result["content"][0]["text"].startswith("Traceback"):  # the worker may have noticed first
             assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
         assert result["isError"]
-        assert await said(client, "'next'") == "next"
+        assert await run_text(client, "'next'") == "next"
 
 
 async def test_a_cancelled_call_ends_its_program_and_the_programs_calls(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         hold(client, "run")
-        await until(lambda: "sleep" in asked(record))
+        await until(lambda: "sleep" in received_names(record))
         client.notify("notifications/cancelled", {"requestId": "run"})
-        await until(lambda: "notifications/cancelled" in asked(record))
+        await until(lambda: "notifications/cancelled" in received_names(record))
         for _ in range(10):  # more than there are workers: none is lost
             client.start("tools/call", {"name": "hub_run", "arguments": {"code": "while True:\n    pass"}}, "loop")
             client.notify("notifications/cancelled", {"requestId": "loop"})
@@ -189,15 +189,15 @@ async def test_a_program_that_sleeps_or_computes_ends_with_its_call(client: Stdi
 async def test_an_unawaited_call_is_cancelled_when_its_program_ends(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
-        left = "left = fake__sleep(seconds=60)\nawait fake__echo(text='x')\n'ended'"
-        assert await said(client, left) == "ended"
-        await until(lambda: "notifications/cancelled" in asked(record))
+        code = "left = fake__sleep(seconds=60)\nawait fake__echo(text='x')\n'ended'"
+        assert await run_text(client, code) == "ended"
+        await until(lambda: "notifications/cancelled" in received_names(record))
 
 
 async def test_a_program_leaves_no_state_for_the_next_one(client: StdioClient) -> None:
-    assert await said(client, "left, json, len = 'secret', None, None\nleft") == "secret"
+    assert await run_text(client, "left, json, len = 'secret', None, None\nleft") == "secret"
     assert "NameError" in await blamed(client, "left")
-    assert await said(client, "len(json.dumps([1]))") == "3"
+    assert await run_text(client, "len(json.dumps([1]))") == "3"
 
 
 async def test_concurrent_programs_reach_only_the_tools_of_their_own_caller(tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ async def test_concurrent_programs_reach_only_the_tools_of_their_own_caller(tmp_
         "profiles": {name: {"tools": [f"of_{name}/*"]} for name in tokens},
         "listen": {"principals": {name: {"token": token, "profile": name} for name, token in tokens.items()}},
     }
-    caught = "try:\n    print(await {0}__echo(text='{1}'))\nexcept NameError:\n    print('unknown')\n"
+    template = "try:\n    print(await {0}__echo(text='{1}'))\nexcept NameError:\n    print('unknown')\n"
     code = "for _ in range(10):\n" + textwrap.indent(
-        caught.format("of_ann", "for ann") + caught.format("of_bob", "for bob"), "    "
+        template.format("of_ann", "for ann") + template.format("of_bob", "for bob"), "    "
     )
     servers = {f"of_{name}": fake() for name in tokens}
     async with network_hub(tmp_path, servers, **root) as (_, base), AsyncExitStack() as stack:
@@ -219,15 +219,15 @@ async def test_concurrent_programs_reach_only_the_tools_of_their_own_caller(tmp_
         ]
         async with asyncio.timeout(PATIENCE):
             results = await asyncio.gather(
-                *(one.call_tool("hub_run", {"code": code}) for one in clients for _ in range(3))
+                *(client.call_tool("hub_run", {"code": code}) for client in clients for _ in range(3))
             )
-    said = [str(result.content[0].text).split("\n") for result in results]  # type: ignore[union-attr]
-    assert said == [["for ann", "unknown"] * 10] * 3 + [["unknown", "for bob"] * 10] * 3
+    outputs = [str(result.content[0].text).split("\n") for result in results]  # type: ignore[union-attr]
+    assert outputs == [["for ann", "unknown"] * 10] * 3 + [["unknown", "for bob"] * 10] * 3
 
 
 async def test_programs_of_two_callers_are_isolated(client: StdioClient) -> None:
     first, second = await asyncio.gather(
-        said(client, "shared = 'first'\nawait fake__echo(text='1')\nshared"),
+        run_text(client, "shared = 'first'\nawait fake__echo(text='1')\nshared"),
         blamed(client, "await fake__echo(text='2')\nshared"),
     )
     assert first == "first"
@@ -239,9 +239,9 @@ async def test_programs_beyond_the_workers_and_their_queue_are_refused(tmp_path:
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         for number in range(8):
             hold(client, f"run {number}")
-        await until(lambda: asked(record).count("sleep") == 8)
+        await until(lambda: received_names(record).count("sleep") == 8)
         results = await asyncio.gather(*(run(client, "'one more'") for _ in range(4)))
-        assert [one["_meta"]["mcp-hub/error"]["code"] for one in results] == ["overloaded"] * 4
+        assert [result["_meta"]["mcp-hub/error"]["code"] for result in results] == ["overloaded"] * 4
         for number in range(8):
             client.notify("notifications/cancelled", {"requestId": f"run {number}"})
         await until_free(client)
@@ -251,12 +251,12 @@ async def test_a_program_whose_process_dies_is_an_error_and_the_next_one_runs(tm
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         running = asyncio.create_task(run(client, "await fake__sleep(seconds=600)"))
-        await until(lambda: "sleep" in asked(record))
+        await until(lambda: "sleep" in received_names(record))
         (runner,) = below(client.process.pid, "programs")
         runner.kill()
         result = await asyncio.wait_for(running, PATIENCE)
         assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
-        assert await said(client, "'again'") == "again"
+        assert await run_text(client, "'again'") == "again"
 
 
 async def test_a_program_that_is_ended_while_its_process_starts_workers_does_not_keep_one(
@@ -270,7 +270,7 @@ async def test_a_program_that_is_ended_while_its_process_starts_workers_does_not
         assert opened.wait(PATIENCE)
         return pydantic_monty.Monty(**options)
 
-    def noted(program: program_runner.Program) -> None:
+    def observed_end(program: program_runner.Program) -> None:
         ending.set()
         end_program(program)
 
@@ -279,15 +279,15 @@ async def test_a_program_that_is_ended_while_its_process_starts_workers_does_not
         ending.set()
 
     monkeypatch.setattr(program_runner, "Monty", slow)
-    monkeypatch.setattr(program_runner.Program, "end", noted)
+    monkeypatch.setattr(program_runner.Program, "end", observed_end)
     tools = program_runner.program_tools()
     code = "await call_tool('fake__echo')"
     async with asyncio.timeout(PATIENCE):
-        started = asyncio.ensure_future(asyncio.to_thread(tools["start"], "one", code, {}, 5.0, 100_000_000))
+        start_task = asyncio.ensure_future(asyncio.to_thread(tools["start"], "one", code, {}, 5.0, 100_000_000))
         await asyncio.to_thread(opening.wait, PATIENCE)
-        ended = asyncio.ensure_future(asyncio.to_thread(end))
+        end_task = asyncio.ensure_future(asyncio.to_thread(end))
         await asyncio.to_thread(ending.wait, PATIENCE)
         opened.set()
-        await asyncio.gather(started, ended)
+        await asyncio.gather(start_task, end_task)
         with pytest.raises(KeyError):
             await asyncio.to_thread(tools["step"], "one", "[]")

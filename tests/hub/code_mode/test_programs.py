@@ -59,7 +59,7 @@ async def run(client: StdioClient, code: str) -> dict[str, Any]:
         return await client.call("hub_run", {"code": code})
 
 
-async def said(client: StdioClient, code: str) -> str:
+async def run_text(client: StdioClient, code: str) -> str:
     result = await run(client, code)
     assert not result.get("isError"), result
     return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
@@ -83,11 +83,13 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
-def asked(record: Path) -> list[str]:
+def received_names(record: Path) -> list[str]:
     """The tools that a fake server with this record was asked for, and what it was told."""
-    received = whole_lines(record)
+    messages = whole_lines(record)
     return [
-        one["params"]["name"] if one["method"] == "tools/call" else one["method"] for one in received if "method" in one
+        message["params"]["name"] if message["method"] == "tools/call" else message["method"]
+        for message in messages
+        if "method" in message
     ]
 
 
@@ -117,7 +119,7 @@ async def test_a_program_returns_a_value_computed_from_tool_results(
     if answer is None:
         assert "NameError: name 'local__add_up' is not defined" in await blamed(client, code)
     else:
-        assert await said(client, code) == answer
+        assert await run_text(client, code) == answer
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ async def test_structured_content_and_a_single_json_text_become_values_in_a_prog
     tmp_path: Path, result: dict[str, Any], code: str, answer: str
 ) -> None:
     async with hub(tmp_path, {"up": fake("--result", json.dumps(result))}, **CODE) as client:
-        assert await said(client, code) == answer
+        assert await run_text(client, code) == answer
 
 
 async def test_the_rules_of_a_tool_apply_to_its_calls_in_a_program(tmp_path: Path) -> None:
@@ -147,19 +149,19 @@ async def test_the_rules_of_a_tool_apply_to_its_calls_in_a_program(tmp_path: Pat
         "up": fake(preset={"echo": {"text": "preset"}}),
         "rare": fake(limits={"rate": 0.001}),
     }
-    tried = (
+    calls = (
         ("files__scrape", {"url": "https://huggingface.co/datasets/squad"}),
         ("up__add", {"a": "no number", "b": 1}),
         ("up__echo", {"text": "sent"}),
         *[("rare__echo", {"text": "x"})] * 2,
     )
     code = (
-        f"for name, arguments in {tried!r}:\n"
+        f"for name, arguments in {calls!r}:\n"
         "    try:\n        print(await call_tool(name, arguments))\n"
         "    except RuntimeError as error:\n        print(str(error).split(':')[0])"
     )
     async with hub(tmp_path, servers, **CODE) as client:
-        outcomes = (await said(client, code)).split("\n")
+        outcomes = (await run_text(client, code)).split("\n")
     assert outcomes == ["guard_blocked", "invalid_parameters", "preset", "x", "overloaded"]
     assert did(tmp_path) == []
 
@@ -167,9 +169,9 @@ async def test_the_rules_of_a_tool_apply_to_its_calls_in_a_program(tmp_path: Pat
 async def test_gathered_calls_of_a_program_run_concurrently(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"slow": fake("--record", str(record))}, **CODE) as client:
-        together = "await asyncio.gather(*[slow__sleep(seconds=600) for _ in range(20)])"
-        client.start("tools/call", {"name": "hub_run", "arguments": {"code": together}}, "run")
-        await until(lambda: asked(record).count("sleep") == 20)  # none of them has ended
+        program = "await asyncio.gather(*[slow__sleep(seconds=600) for _ in range(20)])"
+        client.start("tools/call", {"name": "hub_run", "arguments": {"code": program}}, "run")
+        await until(lambda: received_names(record).count("sleep") == 20)  # none of them has ended
         client.notify("notifications/cancelled", {"requestId": "run"})
 
 
@@ -182,7 +184,7 @@ async def test_an_error_is_an_exception_with_the_hubs_code_that_a_program_can_ca
         "    except RuntimeError as error:\n        found.append(str(error).split(':')[0])\n"
         "found"
     )
-    assert json.loads(await said(client, code)) == ["invalid_parameters", "server_unavailable", "-32602", "-32602"]
+    assert json.loads(await run_text(client, code)) == ["invalid_parameters", "server_unavailable", "-32602", "-32602"]
 
 
 async def test_an_uncaught_error_names_its_line_and_its_cause(client: StdioClient) -> None:
@@ -201,33 +203,33 @@ async def test_a_call_without_await_is_an_error(client: StdioClient, code: str) 
 
 
 async def test_a_programs_images_reach_the_model_only_if_returned(client: StdioClient) -> None:
-    kept = await run(client, "image = await local__picture()\nimage['type']")
-    assert [block["type"] for block in kept["content"]] == ["text"]
-    assert PIXEL not in json.dumps(kept)
+    result = await run(client, "image = await local__picture()\nimage['type']")
+    assert [block["type"] for block in result["content"]] == ["text"]
+    assert PIXEL not in json.dumps(result)
     returned = await run(client, "[await local__picture()]")
     assert [block["type"] for block in returned["content"]] == ["text", "image"]
     assert returned["content"][1]["data"] == PIXEL
 
 
 async def test_each_call_of_a_program_is_recorded_with_the_id_of_the_run(client: StdioClient) -> None:
-    await said(client, "await fake__echo(text='first recorded')\nawait fake__echo(text='second recorded')")
+    await run_text(client, "await fake__echo(text='first recorded')\nawait fake__echo(text='second recorded')")
     log = client.directory / "calls.jsonl"  # type: ignore[attr-defined]
 
-    def of_run(one: dict[str, Any]) -> bool:
-        return one["tool"] == "hub_run" and "second recorded" in str(one["arguments"])
+    def of_run(record: dict[str, Any]) -> bool:
+        return record["tool"] == "hub_run" and "second recorded" in str(record["arguments"])
 
     await until(lambda: any(map(of_run, whole_lines(log))))
-    found = whole_lines(log)
-    (whole,) = filter(of_run, found)
-    inner = [one["id"] for one in found if str(one["id"]).startswith(f"{whole['id']}.")]
-    assert inner == [f"{whole['id']}.1", f"{whole['id']}.2"]
+    records = whole_lines(log)
+    (run_record,) = filter(of_run, records)
+    inner = [record["id"] for record in records if str(record["id"]).startswith(f"{run_record['id']}.")]
+    assert inner == [f"{run_record['id']}.1", f"{run_record['id']}.2"]
 
 
 async def test_in_code_mode_a_search_returns_python_stubs(client: StdioClient) -> None:
-    found = await client.text("hub_search", {"query": "numbers", "server": "local", "detail": "signature"})
-    assert "- async def local__numbers(count: int, start: int = ...): ..." in found
+    stubs = await client.text("hub_search", {"query": "numbers", "server": "local", "detail": "signature"})
+    assert "- async def local__numbers(count: int, start: int = ...): ..." in stubs
     assert "async def fake__echo(" in await client.text("hub_search", {"query": "echo"})
-    assert "async def fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+    assert "async def fake__echo(" in await run_text(client, "await hub_search(query='echo', detail='signature')")
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -243,19 +245,19 @@ async def test_a_tool_whose_name_is_not_an_identifier_is_called_by_its_stub_name
         assert "hub_call" not in search["description"]
         stub = 'async def my_server__get_it_now(**_: {"from": str}) -> str: ...'
         assert stub in await client.text("hub_search", {"query": "get it now", "detail": "signature"})
-        assert await said(client, "await my_server__get_it_now(**{'from': 'x'})") == "called get-it.now"
+        assert await run_text(client, "await my_server__get_it_now(**{'from': 'x'})") == "called get-it.now"
 
 
 async def test_a_program_may_search_and_may_not_run_programs(client: StdioClient) -> None:
-    assert "fake__echo" in await said(client, "await hub_search(query='echo')")
+    assert "fake__echo" in await run_text(client, "await hub_search(query='echo')")
     assert "invalid_parameters" in await blamed(client, "await call_tool('hub_run', {'code': '1'})")
 
 
 async def test_each_call_of_a_program_sends_progress(client: StdioClient) -> None:
     code = "await fake__echo(text='a')\nawait fake__echo(text='b')"
     await client.call("hub_run", {"code": code}, _meta={"progressToken": "run"})
-    told = [one["params"] for one in client.notifications if one["method"] == "notifications/progress"]
-    assert [one["progress"] for one in told if one["progressToken"] == "run"] == [1, 2]
+    progress = [message["params"] for message in client.notifications if message["method"] == "notifications/progress"]
+    assert [message["progress"] for message in progress if message["progressToken"] == "run"] == [1, 2]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -275,7 +277,7 @@ async def test_writes_of_a_program_need_confirmation_and_reads_do_not(tmp_path: 
     assert isinstance(result.content[0], types.TextContent)
     assert result.content[0].text.startswith("permission_denied: The person did not allow the call")
     assert did(tmp_path) == ["read", "effect"]
-    assert ["hub_run" in one.message for one in person.asked] == [True, True]
+    assert ["hub_run" in question.message for question in person.asked] == [True, True]
 
 
 @pytest.mark.parametrize("server", ERAS)
@@ -289,8 +291,8 @@ async def test_the_time_limit_of_a_program_is_suspended_during_a_server_request(
 
     async def elicit(context: Any, params: Any) -> types.ElicitResult:
         messages.append(params.message)
-        async with sdk(f"{base}/mcp", era) as other:  # so long that the time of another program is up
-            assert (await other.call_tool("hub_run", {"code": "while True:\n    pass"})).is_error
+        async with sdk(f"{base}/mcp", era) as second_client:  # so long that the time of another program is up
+            assert (await second_client.call_tool("hub_run", {"code": "while True:\n    pass"})).is_error
         return types.ElicitResult(action="accept", content={})
 
     async with (
@@ -329,7 +331,7 @@ async def test_the_time_limit_of_an_ended_call_is_not_resumed(tmp_path: Path) ->
 
 async def test_writes_of_a_program_are_refused_if_the_client_cannot_be_asked(tmp_path: Path) -> None:
     async with hub(tmp_path, {"files": counting(tmp_path)}, code_mode=True) as client:
-        assert await said(client, "await files__read()") == "read done"
+        assert await run_text(client, "await files__read()") == "read done"
         assert "permission_denied" in await blamed(client, "await files__effect()")
     assert did(tmp_path) == ["read"]
 
@@ -337,7 +339,7 @@ async def test_writes_of_a_program_are_refused_if_the_client_cannot_be_asked(tmp
 async def test_expose_code_lists_only_search_and_hub_run(tmp_path: Path) -> None:
     async with hub(tmp_path, {"fake": fake()}, expose="code", code_mode={"writes": True}) as client:
         assert await client.tool_names() == ["hub_search", "hub_run"]
-        assert await said(client, "await fake__add(a=1, b=2)") == "3"
+        assert await run_text(client, "await fake__add(a=1, b=2)") == "3"
         assert await client.text("fake__echo", {"text": "directly"}) == "directly"
 
 
@@ -352,5 +354,5 @@ async def test_no_worker_process_starts_before_the_first_program(tmp_path: Path)
     async with hub(tmp_path, {"fake": fake()}, **CODE) as client:
         await client.tool_names()
         assert below(client.process.pid, "programs") == []
-        assert await said(client, "1") == "1"
+        assert await run_text(client, "1") == "1"
         assert len(below(client.process.pid, "programs")) == 1

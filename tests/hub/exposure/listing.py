@@ -29,14 +29,14 @@ def many(directory: Path, count: int, words: int = 4, **entry: Any) -> Json:
 
 async def names(client: StdioClient, name: str | None = None) -> list[str]:
     """The names of the tools that are listed to a client of this name; a modern one says it with the request."""
-    said: Json = {} if name is None else {"_meta": {CLIENT_INFO_KEY: {"name": name, "version": "1"}}}
-    found: list[str] = []
+    params: Json = {} if name is None else {"_meta": {CLIENT_INFO_KEY: {"name": name, "version": "1"}}}
+    tool_names: list[str] = []
     cursor: Json = {}
     while True:
-        page = await client.request("tools/list", {**said, **cursor})
-        found += [tool["name"] for tool in page["tools"]]
+        page = await client.request("tools/list", {**params, **cursor})
+        tool_names += [tool["name"] for tool in page["tools"]]
         if "nextCursor" not in page:
-            return found
+            return tool_names
         cursor = {"cursor": page["nextCursor"]}
 
 

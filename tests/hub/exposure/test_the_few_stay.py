@@ -28,7 +28,7 @@ def write(file: Path, listed: list[dict[str, Any]]) -> dict[str, Any]:
 
 async def list_anew(client: StdioClient, file: Path, listed: list[dict[str, Any]]) -> None:
     """Has the server list other tools, and waits until the client has been told."""
-    count = len([one for one in client.notifications if one["method"] == CHANGED])
+    count = len([message for message in client.notifications if message["method"] == CHANGED])
     write(file, listed)
     await client.call("a__changed")
     await client.notified(CHANGED, count + 1)
@@ -63,7 +63,7 @@ async def test_a_removed_tool_leaves_the_short_list(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
         await names(client)
         await list_anew(client, file, tools(150, 100)[1:])
-        assert await names(client) == [one for one in FIRST if one != "a__tool_000"]
+        assert await names(client) == [name for name in FIRST if name != "a__tool_000"]
 
 
 async def test_tools_of_an_unavailable_server_stay_in_the_short_list(tmp_path: Path) -> None:

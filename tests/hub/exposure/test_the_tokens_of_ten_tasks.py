@@ -39,15 +39,18 @@ _NOTE = (
 
 
 def _definition(server: str, act: str, text: str) -> dict[str, Any]:
-    one = server.removesuffix("s")
+    noun = server.removesuffix("s")
     properties = {
-        "id": {"type": "string", "description": f"identifier of the {one}, as the list returns it"},
-        "version": {"type": "integer", "description": f"the version of the {one} that is meant, by default the newest"},
+        "id": {"type": "string", "description": f"identifier of the {noun}, as the list returns it"},
+        "version": {
+            "type": "integer",
+            "description": f"the version of the {noun} that is meant, by default the newest",
+        },
         "notify": {"type": "boolean", "description": "whether people who follow it hear of this"},
         "note": {"type": "string", "description": "a remark for the journal, at most 200 characters"},
     }
     schema = {"type": "object", "properties": properties, "required": ["id"]}
-    return {"name": f"{act}_{one}", "description": f"{text} {one}. {_NOTE}", "inputSchema": schema}
+    return {"name": f"{act}_{noun}", "description": f"{text} {noun}. {_NOTE}", "inputSchema": schema}
 
 
 SERVERS = {server: [_definition(server, act, text) for act, text in _ACTS.items()] for server in _SERVERS}
@@ -72,8 +75,8 @@ async def test_ten_tasks_over_527_tools_cost_fewer_tokens_with_search_and_code_m
     tools = list(itertools.chain.from_iterable(SERVERS.values()))
     assert len(tools) == NUMBER
     assert 0.9 * TOKENS < sum(map(estimate_tool_tokens, tools)) < 1.1 * TOKENS
-    found = {way: await transcripts(way, SERVERS, TASKS) for way in WAYS}
-    tokens = {way: sum(one.tokens for one in done) for way, done in found.items()}
+    runs_by_mode = {mode: await transcripts(mode, SERVERS, TASKS) for mode in WAYS}
+    tokens = {mode: sum(run.tokens for run in runs) for mode, runs in runs_by_mode.items()}
     assert tokens["all"] > LESS * tokens["search"], tokens
     assert tokens["all"] > LESS_IN_CODE * tokens["code"], tokens
     assert tokens["all"] > tokens["groups"] > tokens["search"], tokens

@@ -36,7 +36,7 @@ async def test_recently_used_tools_are_listed_after_a_restart(tmp_path: Path, mo
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_each_principal_is_listed_only_its_own_recently_used_tools(tmp_path: Path, era: str) -> None:
-    servers, listen = {"a": many(tmp_path, 150, 100)}, {"principals": {one: TOKENS[one] for one in ("alice", "bob")}}
+    servers, listen = {"a": many(tmp_path, 150, 100)}, {"principals": {name: TOKENS[name] for name in ("alice", "bob")}}
     for count in (2, 3):
         async with (
             network_hub(tmp_path, servers, listen, expose_recent=5) as (_, base),
@@ -85,9 +85,9 @@ async def test_a_file_that_cannot_be_used_is_ignored(tmp_path: Path, content: st
 
 
 async def test_the_file_of_recently_used_tools_keeps_a_bounded_number_of_principals(tmp_path: Path) -> None:
-    of = tmp_path / "servers.json"
+    config = tmp_path / "servers.json"
     for run in range(2):
-        recent = RecentTools(3, tmp_path / "cache", of)
+        recent = RecentTools(3, tmp_path / "cache", config)
         for number in range(MAX_PRINCIPALS):
             recent.used(f"run {run}, principal {number}", Route("up", TOOLS, "echo"))
         await recent.close()

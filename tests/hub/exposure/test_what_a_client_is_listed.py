@@ -48,8 +48,8 @@ async def test_all_tools_are_listed_if_they_fit_the_budget(tmp_path: Path, moder
 async def test_a_client_with_a_tool_limit_gets_a_short_list_above_it(
     tmp_path: Path, name: str, count: int, all_listed: bool
 ) -> None:
-    found = await listed_to(tmp_path, name, count, 1, modern=True)
-    assert len(found) == count if all_listed else found == META
+    tool_names = await listed_to(tmp_path, name, count, 1, modern=True)
+    assert len(tool_names) == count if all_listed else tool_names == META
 
 
 async def test_the_token_budget_is_configurable(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ async def test_an_unlisted_tool_can_be_called_by_its_name(client: StdioClient) -
 
 
 async def test_a_refused_tool_is_unknown_to_list_search_and_call(client: StdioClient) -> None:
-    unknown = await client.start("tools/call", {"name": "b__crash", "arguments": {}})
-    held = await client.start("tools/call", {"name": "hub_call", "arguments": {"tool": "b__crash"}})
-    assert unknown["error"] == held["error"]
+    direct = await client.start("tools/call", {"name": "b__crash", "arguments": {}})
+    wrapped = await client.start("tools/call", {"name": "hub_call", "arguments": {"tool": "b__crash"}})
+    assert direct["error"] == wrapped["error"]
     assert "b__crash" not in await client.text("hub_search", {"query": "crash"})
 
 
@@ -96,7 +96,7 @@ async def test_a_refused_tool_is_unknown_to_list_search_and_call(client: StdioCl
 async def test_a_client_without_a_valid_name_is_treated_as_an_unknown_client(client: StdioClient, info: object) -> None:
     meta = {"io.modelcontextprotocol/clientInfo": info}
     params = {"_meta": meta} if client.modern else {}
-    assert [one["name"] for one in (await client.request("tools/list", params))["tools"]] == META
+    assert [tool["name"] for tool in (await client.request("tools/list", params))["tools"]] == META
 
 
 async def test_with_expose_all_the_meta_tools_are_unknown(tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ async def test_with_expose_all_the_meta_tools_are_unknown(tmp_path: Path) -> Non
 async def test_a_list_that_depends_on_the_client_has_the_cache_scope_private(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": many(tmp_path, LARGE, 100)}, modern=True) as client:
         for name in ("claude-code", "mcp"):
-            said = {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}}
-            assert (await client.request("tools/list", said))["cacheScope"] == "private"
+            params = {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}}
+            assert (await client.request("tools/list", params))["cacheScope"] == "private"

@@ -15,29 +15,31 @@ from tests.hub.exposure.listing import many, names
 pytestmark = pytest.mark.anyio
 
 
-def said(*words: str, **environ: str) -> str:
+def stdout_of(*arguments: str, **environ: str) -> str:
     import os
 
     environment = {**os.environ, **environ}
-    done = subprocess.run(
-        [*HUB, *words], capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
+    completed = subprocess.run(
+        [*HUB, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
-def rows(*words: str, **environ: str) -> list[dict[str, Any]]:
-    found = json.loads(said(*words, "--json", **environ))
-    return list(found["listed_to"] if isinstance(found, dict) else found[0]["listed_to"])
+def rows(*arguments: str, **environ: str) -> list[dict[str, Any]]:
+    report = json.loads(stdout_of(*arguments, "--json", **environ))
+    return list(report["listed_to"] if isinstance(report, dict) else report[0]["listed_to"])
 
 
 def test_check_prints_what_each_client_would_be_listed_and_why(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100)}, expose_always=["tool_001"]))
-    (line,) = [line for line in said("check", "--config", config).splitlines() if line.startswith("listed to clients")]
+    (line,) = [
+        line for line in stdout_of("check", "--config", config).splitlines() if line.startswith("listed to clients")
+    ]
     assert line.startswith("listed to clients: Claude Code and Codex 150 of 150 tools (it defers tools itself); ")
     assert "Cursor 3 of 150 tools (it takes at most 40); " in line
     assert line.endswith("; any other 3 of 150 tools (all are more than 8,000 tokens)")
-    by_client = {client: one["listed"] for one in rows("check", "--config", config) for client in one["clients"]}
+    by_client = {client: row["listed"] for row in rows("check", "--config", config) for client in row["clients"]}
     expected = {"Claude Code": 150, "Codex": 150, "VS Code": 3, "Cursor": 3, "Windsurf": 3, "any other": 3}
     assert by_client == expected
 
@@ -50,31 +52,31 @@ def test_check_states_if_every_client_gets_the_whole_list(tmp_path: Path, root: 
 
 def test_check_fails_for_a_pattern_in_always_that_matches_no_tool(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, expose_always=["tool_00?", "misspelt"]))
-    done = subprocess.run(
+    completed = subprocess.run(
         [*HUB, "check", "--config", config], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert done.returncode == 1
-    assert "expose_always: no server has misspelt" in done.stdout
+    assert completed.returncode == 1
+    assert "expose_always: no server has misspelt" in completed.stdout
 
 
 async def test_status_prints_what_each_client_was_listed_and_why(tmp_path: Path) -> None:
-    place = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
+    environ = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
     servers = {"a": many(tmp_path, 150, 100), "b": fake()}
-    async with hub(tmp_path, servers, modern=True, env=place) as client:
+    async with hub(tmp_path, servers, modern=True, env=environ) as client:
         for name in ("claude-code", "cursor-vscode", "\x1b[31mred"):
             await names(client, name)
-        found = {one["client"]: (one["listed"], one["why"]) for one in rows("status", **place)}
-        whole = found["claude-code"][0]
-        assert found == {
-            "claude-code": (whole, "it defers tools itself"),
+        reasons = {row["client"]: (row["listed"], row["why"]) for row in rows("status", **environ)}
+        total = reasons["claude-code"][0]
+        assert reasons == {
+            "claude-code": (total, "it defers tools itself"),
             "cursor-vscode": (2, "it takes at most 40"),
             "\\x1b[31mred": (2, "all are more than 8,000 tokens"),
         }
-        assert f"  cursor-vscode is listed 2 of {whole} tools: it takes at most 40\n" in said("status", **place)
+        assert f"  cursor-vscode is listed 2 of {total} tools: it takes at most 40\n" in stdout_of("status", **environ)
 
 
 async def test_status_states_if_every_client_gets_the_whole_list(tmp_path: Path) -> None:
-    place = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
-    async with hub(tmp_path, {"a": many(tmp_path, 5)}, env=place) as client:
+    environ = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
+    async with hub(tmp_path, {"a": many(tmp_path, 5)}, env=environ) as client:
         assert len(await names(client)) == 5
-        assert "  every client is listed 5 of 5 tools: they are few\n" in said("status", **place)
+        assert "  every client is listed 5 of 5 tools: they are few\n" in stdout_of("status", **environ)

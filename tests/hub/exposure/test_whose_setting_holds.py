@@ -63,21 +63,21 @@ async def test_expose_on_the_command_line_overrides_the_file(tmp_path: Path) -> 
 
 async def change(client: StdioClient, config: Path, **root: object) -> None:
     """Writes other settings, and waits until the client has been told of another list."""
-    seen = len([one for one in client.notifications if one["method"].endswith("tools/list_changed")])
+    count = len([message for message in client.notifications if message["method"].endswith("tools/list_changed")])
     config.write_text(json.dumps({**json.loads(config.read_text()), **root}))
-    await client.notified("notifications/tools/list_changed", seen + 1)
+    await client.notified("notifications/tools/list_changed", count + 1)
 
 
 async def test_a_changed_expose_setting_changes_the_lists_and_notifies_clients(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": many(tmp_path, FEW), "b": fake()}, expose="all") as client:
-        whole = await names(client)
-        assert len(whole) > FEW
+        full_list = await names(client)
+        assert len(full_list) > FEW
         config = tmp_path / "servers.json"
         await change(client, config, expose="search")
         assert await names(client) == META
         assert await client.text("b__echo", {"text": "still there"}) == "still there"
         await change(client, config, expose="auto")
-        assert await names(client) == whole
+        assert await names(client) == full_list
         await change(client, config, expose_budget=10)
         assert await names(client) == META
 

@@ -28,8 +28,8 @@ def inactive(name: str, group: str) -> str:
 
 
 def code(result: dict[str, Any]) -> str | None:
-    found: str | None = result.get("_meta", {}).get("mcp-hub/error", {}).get("code")
-    return found
+    error_code: str | None = result.get("_meta", {}).get("mcp-hub/error", {}).get("code")
+    return error_code
 
 
 class Ear:

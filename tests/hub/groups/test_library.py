@@ -53,41 +53,41 @@ class Told:
 
     def __init__(self, hub: Engine, *callers: Hashable | None) -> None:
         self._callers = callers
-        self._told: list[Hashable | None] = []
+        self._notified: list[Hashable | None] = []
         hub.catalogs.watch(self._take)
 
-    def _take(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
-        self._told += [caller for caller in self._callers if TOOLS in kinds and whom(caller)]
+    def _take(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
+        self._notified += [caller for caller in self._callers if TOOLS in kinds and caller_filter(caller)]
 
     def now(self) -> list[Hashable | None]:
-        told, self._told = self._told, []
-        return told
+        notified, self._notified = self._notified, []
+        return notified
 
     async def soon(self) -> list[Hashable | None]:
         """Waits until somebody was told: a catalog that takes long is built in slices."""
-        while not self._told:
+        while not self._notified:
             await asyncio.sleep(0.01)
         return self.now()
 
 
 async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools(tmp_path: Path) -> None:
     async with running(tmp_path) as hub:
-        told = Told(hub, None, ALICE)
+        notified = Told(hub, None, ALICE)
         rules = hub.rules.chain.policies
         assert list(hub.groups) == []
         assert hub.rules.chain.policies == rules  # nobody pays for groups that are not there
-        assert told.now() == []
+        assert notified.now() == []
         hub.groups.create("sums", "Adding.", notes="Twice.", active=True)
-        assert told.now() == [None, ALICE]  # the tool that switches groups
+        assert notified.now() == [None, ALICE]  # the tool that switches groups
         assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == [
             "Access",
             "GroupPolicy",
             "Confirm",
         ]
         hub.groups.add("sums", tools=["a/add"], servers=["b"])
-        assert told.now() == []
+        assert notified.now() == []
         hub.groups.update("sums", active=False)
-        assert told.now() == [None, ALICE]
+        assert notified.now() == [None, ALICE]
         assert names(hub)[0] == RESET
         assert not {"a__add", "b__pid"} & set(names(hub))
         with pytest.raises(GroupInactive):
@@ -107,20 +107,20 @@ async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools
 
 async def test_a_callers_group_choice_affects_only_that_caller(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
-        told = Told(hub, None, ALICE, BOB)
+        notified = Told(hub, None, ALICE, BOB)
         hub.groups.reset_for(ALICE, {"sums": True})
-        assert told.now() == [ALICE]
+        assert notified.now() == [ALICE]
         assert hub.groups.active_for(ALICE) == ("sums",)
         assert hub.groups.active_for(BOB) == hub.groups.active() == ("texts",)
         hub.groups.reset({"sums": True, "all_of_b": True})
-        assert told.now() == [None, BOB]
+        assert notified.now() == [None, BOB]
         assert hub.groups.active_for(ALICE) == ("sums",)
         assert (
             hub.groups.notes() == "## About Tool Group 'sums'\nAdd twice.\n## About Tool Group 'all_of_b'\nBe careful."
         )
         assert hub.groups.notes(["texts", "sums"]) == "## About Tool Group 'sums'\nAdd twice."
         hub.groups.create("late", tools=["a/pid"])
-        assert told.now() == [None, ALICE, BOB]
+        assert notified.now() == [None, ALICE, BOB]
         assert "a__pid" not in names(hub, ALICE)
         hub.forget(ALICE)
         assert names(hub, ALICE) == names(hub, BOB)
@@ -142,7 +142,7 @@ async def test_group_state_dicts_have_the_format_of_a_toolkit(tmp_path: Path) ->
 async def test_invalid_group_operations_change_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         before, groups = names(hub), hub.groups
-        for wrong in (
+        for operation in (
             lambda: groups.create("basic"),
             lambda: groups.create("sums"),
             lambda: groups.create(""),
@@ -160,7 +160,7 @@ async def test_invalid_group_operations_change_nothing(tmp_path: Path) -> None:
             lambda: groups.notes(["nowhere"]),
         ):
             with pytest.raises(ValueError):
-                wrong()
+                operation()
         assert names(hub) == names(hub, ALICE) == before
         assert [group.name for group in groups] == list(GROUPS)
 
@@ -171,9 +171,9 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
         hub.groups.add("sums", tools=["a/count"])
         hub.groups.remove("all_of_b")
         hub.groups.reset_for(ALICE, {"sums": True})
-        told = Told(hub, None, ALICE)
+        notified = Told(hub, None, ALICE)
         await hub.renew(hub.config)
-        assert told.now() == []
+        assert notified.now() == []
         assert [group.name for group in hub.groups] == ["sums", "texts", "pids"]
         assert "a__pid" not in names(hub)
         assert "b__echo" not in names(hub, ALICE)
@@ -182,7 +182,7 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
             await call(hub, "a__count", {"steps": 1})
         await hub.renew(hub.config.model_copy(update={"groups": ()}))
         assert [group.name for group in hub.groups] == ["pids"]
-        assert await told.soon() == [None, ALICE]
+        assert await notified.soon() == [None, ALICE]
         assert await call(hub, "a__count", {"steps": 1}) == "counted"
 
 
@@ -231,8 +231,8 @@ async def test_views_and_callers_are_bounded(tmp_path: Path, monkeypatch: pytest
             hub.groups.reset_for(caller, state)
         assert [hub.groups.active_for(caller) for caller in callers[:2]] == [("texts",), ("texts",)]
         assert [len(hub.groups.active_for(caller)) for caller in callers[2:]] == [1, 1, 2]
-        seen = [names(hub, caller) for caller in callers]
-        assert seen == [names(hub, caller) for caller in callers]
+        views = [names(hub, caller) for caller in callers]
+        assert views == [names(hub, caller) for caller in callers]
         hub.groups.create("one more")
         with monkeypatch.context() as patch:
             patch.setattr(of_groups, "MAX_GROUPS", 4)
@@ -260,8 +260,8 @@ def test_without_groups_their_modules_are_not_imported() -> None:
         "Engine(Config())\n"
         "print([name for name in sys.modules if name.startswith('mcp_hub') and 'group' in name])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert completed.stdout.strip() == "[]"
     assert Config().groups == ()
 
 

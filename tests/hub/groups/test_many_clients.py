@@ -67,10 +67,10 @@ async def test_a_switch_by_one_client_affects_and_notifies_only_that_client(base
 
 async def test_a_modern_principal_is_one_caller_and_each_handshake_session_is_its_own(base: str) -> None:
     for era, shared in (("modern", True), ("handshake", False)):
-        async with two(base, era) as (one, _), visiting(base, era, TOKENS["alice"]) as other:
-            await one.text(RESET, {"sums": True})
-            assert ("a__add" in await other.names("tools/list")) == shared
-            assert "a__add" in await one.names("tools/list")
+        async with two(base, era) as (first, _), visiting(base, era, TOKENS["alice"]) as second:
+            await first.text(RESET, {"sums": True})
+            assert ("a__add" in await second.names("tools/list")) == shared
+            assert "a__add" in await first.names("tools/list")
 
 
 async def test_with_hub_scope_a_switch_affects_and_notifies_every_client(tmp_path: Path) -> None:
@@ -90,13 +90,13 @@ async def test_a_profile_has_the_groups_of_a_hub_that_serves_only_it(tmp_path: P
     root: dict[str, Any] = {"groups": GROUPS, "profiles": PROFILES, "meta_tools": True}
     async with (
         network_hub(tmp_path / "all", SERVERS, ALL, **root) as (_, base),
-        network_hub(tmp_path / "one", SERVERS, {}, "--profile", "adding", **root) as (_, alone),
+        network_hub(tmp_path / "one", SERVERS, {}, "--profile", "adding", **root) as (_, profile_base),
     ):
         for era in ERAS:
             async with (
                 visiting(base, era, TOKENS["alice"]) as alice,
                 visiting(base, era, TOKENS["carol"]) as carol,
-                visiting(alone, era) as expected,
+                visiting(profile_base, era) as expected,
             ):
                 await alice.text(RESET, {"all_of_b": True})
                 await same_answers(carol, expected)
@@ -116,7 +116,7 @@ async def same_answers(carol: Visitor, expected: Visitor) -> None:
     ):
         answer = await carol.ask(*ask)
         assert spelled(answer) == spelled(await expected.ask(*ask))
-        assert not any(GROUPS["all_of_b"][word] in spelled(answer) for word in ("description", "notes"))
+        assert not any(GROUPS["all_of_b"][field] in spelled(answer) for field in ("description", "notes"))
     (switch,) = [tool for tool in (await carol.ask("tools/list"))["result"]["tools"] if tool["name"] == RESET]
     assert set(switch["inputSchema"]["properties"]) == {"sums"}
 

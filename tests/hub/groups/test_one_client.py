@@ -43,8 +43,8 @@ async def test_inactive_tools_are_unlisted_until_their_group_is_activated(tmp_pa
         assert {RESET, "a__echo", "a__pid"} <= set(tools)
         assert not {"a__add", "b__add", "b__pid"} & set(tools)
         assert tools[RESET]["inputSchema"]["properties"] == {
-            name: {"type": "boolean", "default": False, "description": one["description"]}
-            for name, one in GROUPS.items()
+            name: {"type": "boolean", "default": False, "description": group["description"]}
+            for name, group in GROUPS.items()
         }
         refused = await client.call("a__add", {"a": 1, "b": 2})
         assert refused["isError"] is True
@@ -58,11 +58,11 @@ async def test_inactive_tools_are_unlisted_until_their_group_is_activated(tmp_pa
             "Now tool groups 'sums' are activated. You MUST follow these notes to use these tools:\n"
             "<notes>## About Tool Group 'sums'\nAdd twice.</notes>"
         )
-        on = {tool["name"]: tool for tool in json.loads(definitions)["tools"]}
+        activated = {tool["name"]: tool for tool in json.loads(definitions)["tools"]}
         await client.notified(CHANGED)
         tools = await listed(client)
-        assert set(on) == {"a__add", "b__add"} <= set(tools)
-        assert on["a__add"]["inputSchema"] == tools["a__add"]["inputSchema"]
+        assert set(activated) == {"a__add", "b__add"} <= set(tools)
+        assert activated["a__add"]["inputSchema"] == tools["a__add"]["inputSchema"]
         assert "a__echo" not in tools  # the state is absolute
         assert await client.text("a__add", {"a": 1, "b": 2}) == "3"
         assert code(await client.call("a__echo", {"text": "x"})) == "group_inactive"
@@ -100,25 +100,25 @@ async def test_an_invalid_switch_changes_nothing(tmp_path: Path) -> None:
 async def test_notes_of_active_groups_are_in_the_instructions(tmp_path: Path) -> None:
     groups = {**GROUPS, "sums": {**GROUPS["sums"], "active": True}}
     async with hub(tmp_path, SERVERS, handshake=False, groups=groups) as client:
-        said = (await client.initialize())["instructions"]
-        assert said.startswith("## About Tool Group 'sums'\nAdd twice.")
-        assert "all_of_b" not in said
+        instructions = (await client.initialize())["instructions"]
+        assert instructions.startswith("## About Tool Group 'sums'\nAdd twice.")
+        assert "all_of_b" not in instructions
 
 
 async def test_a_refused_tool_stays_unknown_in_an_inactive_group(tmp_path: Path) -> None:
     servers = {"a": fake("--name", "a", disable_tools=["add"]), "b": SERVERS["b"]}
     async with hub(tmp_path, servers, groups=GROUPS, blacklist=["b/crash"], meta_tools=True) as client:
-        for wanted in ({}, {"sums": True, "all_of_b": True}):
-            await client.call(RESET, wanted)
+        for state in ({}, {"sums": True, "all_of_b": True}):
+            await client.call(RESET, state)
             for name in ("a__add", "b__crash"):
-                answers = [await client.start("tools/call", one) for one in (
+                answers = [await client.start("tools/call", params) for params in (
                     {"name": name, "arguments": {}},
                     {"name": "hub_call", "arguments": {"tool": name}},
                 )]  # fmt: skip
                 for answer in answers:
                     assert answer["error"] == {"code": -32602, "message": f"Unknown tool: {name}"}
-            found = json.loads(texts(await client.call("hub_search", {"query": "", "limit": 50, "detail": "full"}))[0])
-            assert not {"a__add", "b__crash"} & {tool["name"] for tool in found["tools"]}
+            result = json.loads(texts(await client.call("hub_search", {"query": "", "limit": 50, "detail": "full"}))[0])
+            assert not {"a__add", "b__crash"} & {tool["name"] for tool in result["tools"]}
 
 
 async def test_without_groups_there_are_no_meta_tools(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ async def test_a_server_cannot_impersonate_the_meta_tools(tmp_path: Path) -> Non
         directory.mkdir()
         root = {"groups": {"g": ["mcp-hub/add"]}, "meta_tools": True, "on_conflict": on_conflict}
         async with hub(directory, servers, **root) as client:
-            found = await listed(client)
-            assert all(found[name]["description"] != "mine" for name in names)
-            (other,) = [n for n in found if n.endswith("call") or "hub_call_" in n if n != "hub_call"]
-            assert await client.text(other) == "called hub_call"
+            listed_tools = await listed(client)
+            assert all(listed_tools[name]["description"] != "mine" for name in names)
+            (impostor,) = [n for n in listed_tools if n.endswith("call") or "hub_call_" in n if n != "hub_call"]
+            assert await client.text(impostor) == "called hub_call"
             text, _ = texts(await client.call(RESET, {"g": True}))
             assert text == "Now tool groups 'g' are activated."
             assert await client.text("add", {"a": 1, "b": 1}) == "2"
-            read = await client.request("resources/read", {"uri": "fake://fake/one"})
-            assert read["contents"][0]["text"] == "text of fake://fake/one"  # of a server called as the hub is
+            resource = await client.request("resources/read", {"uri": "fake://fake/one"})
+            assert resource["contents"][0]["text"] == "text of fake://fake/one"  # of a server called as the hub is
 
 
 async def test_groups_survive_another_configuration(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ async def test_groups_survive_another_configuration(tmp_path: Path) -> None:
         assert {"a__add", "b__pid"} <= set(await listed(client))
         count = len(await client.notified(CHANGED))
         fewer = {name: GROUPS[name] for name in ("sums", "texts")}
-        more = {**fewer, "pids": {"description": "Ids.", "tools": ["*/pid"]}}
-        await changed(client, tmp_path, SERVERS, groups=more, watch=False)
+        extended = {**fewer, "pids": {"description": "Ids.", "tools": ["*/pid"]}}
+        await changed(client, tmp_path, SERVERS, groups=extended, watch=False)
         await client.notified(CHANGED, count + 1)
         tools = await listed(client)
         assert list(tools[RESET]["inputSchema"]["properties"]) == ["sums", "texts", "pids"]
@@ -171,10 +171,10 @@ async def test_groups_survive_another_configuration(tmp_path: Path) -> None:
         assert RESET not in await listed(client)
         assert await client.text("a__pid") == await client.text("a__pid")
         # A change nobody sees is not told.
-        await changed(client, tmp_path, SERVERS, groups=more, watch=False)
+        await changed(client, tmp_path, SERVERS, groups=extended, watch=False)
         await client.notified(CHANGED, count + 3)
         quiet = {"a": fake("--name", "a", tools={"pid": {"title": "Another"}}), "b": SERVERS["b"]}
-        await changed(client, tmp_path, quiet, groups=more, watch=False)
+        await changed(client, tmp_path, quiet, groups=extended, watch=False)
         await client.call(RESET, {"pids": True})
         await client.notified(CHANGED, count + 4)
         assert (await listed(client))["a__pid"]["title"] == "Another"
@@ -222,9 +222,9 @@ async def test_with_hub_scope_the_group_state_survives_a_restart_if_a_state_file
 async def test_the_command_line_switches_groups_on_and_shows_them(tmp_path: Path) -> None:
     config = write_config(tmp_path, SERVERS, groups=GROUPS)
 
-    async def run(*words: str) -> tuple[int, str]:
+    async def run(*arguments: str) -> tuple[int, str]:
         pipe = asyncio.subprocess.PIPE
-        argv = [*HUB, *words, "--config", str(config)]
+        argv = [*HUB, *arguments, "--config", str(config)]
         process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
         async with asyncio.timeout(PATIENCE):
             out, err = await process.communicate()
@@ -236,24 +236,24 @@ async def test_the_command_line_switches_groups_on_and_shows_them(tmp_path: Path
         client.process.send_signal(signal.SIGHUP)
         await client.until(lambda: b"loaded servers.json again" in client.stderr)
         assert "a__add" in await listed(client)
-    status, said = await run("tools")
+    status, output = await run("tools")
     assert status == 0
-    assert "a__echo" in said and "a__add" not in said  # noqa: PT018
-    assert "group sums (inactive" in said and "group texts (active" in said  # noqa: PT018
-    status, said = await run("tools", "--group", "sums")
-    assert [line.split()[0] for line in said.splitlines()] == ["a__add", "b__add"]
-    status, said = await run("tools", "--group", "basic")
-    assert "a__pid" in said and "a__add" not in said and "b__" not in said  # noqa: PT018
+    assert "a__echo" in output and "a__add" not in output  # noqa: PT018
+    assert "group sums (inactive" in output and "group texts (active" in output  # noqa: PT018
+    status, output = await run("tools", "--group", "sums")
+    assert [line.split()[0] for line in output.splitlines()] == ["a__add", "b__add"]
+    status, output = await run("tools", "--group", "basic")
+    assert "a__pid" in output and "a__add" not in output and "b__" not in output  # noqa: PT018
     assert (await run("call", "a__add", "--args", '{"a": 1, "b": 2}'))[0] == 1
     assert await run("call", "--group", "sums", "a__add", "--args", '{"a": 1, "b": 2}') == (0, "3\n")
-    status, said = await run("call", "a__add", "--explain")
-    assert "group" in said and "refused: groups.sums: inactive" in said  # noqa: PT018
-    status, said = await run("call", RESET, "--args", '{"texts": true}', "--explain")
-    assert status == 0, said
+    status, output = await run("call", "a__add", "--explain")
+    assert "group" in output and "refused: groups.sums: inactive" in output  # noqa: PT018
+    status, output = await run("call", RESET, "--args", '{"texts": true}', "--explain")
+    assert status == 0, output
     for command in (["serve"], ["tools"], ["call", "a__pid"]):
-        status, said = await run(*command, "--group", "nowhere")
-        assert status == 2, said
-        assert "no group 'nowhere'" in said
+        status, output = await run(*command, "--group", "nowhere")
+        assert status == 2, output
+        assert "no group 'nowhere'" in output
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,18 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
 
 async def through(client: StdioClient, tool: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
     """The whole answer."""
-    held = {"tool": tool, "arguments": arguments or {}}
-    answer: dict[str, Any] = await client.start("tools/call", {"name": "hub_call", "arguments": held})
+    call = {"tool": tool, "arguments": arguments or {}}
+    answer: dict[str, Any] = await client.start("tools/call", {"name": "hub_call", "arguments": call})
     return answer
 
 
-async def search(client: StdioClient, query: str, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await told(client, query, detail="full", **more))
-    return found
+async def search(client: StdioClient, query: str, **options: Any) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(await search_text(client, query, detail="full", **options))
+    return result
 
 
-async def told(client: StdioClient, query: str, **more: Any) -> str:
-    result = await client.call("hub_search", {"query": query, **more})
+async def search_text(client: StdioClient, query: str, **options: Any) -> str:
+    result = await client.call("hub_search", {"query": query, **options})
     assert not result.get("isError"), result
     text: str = result["content"][0]["text"]
     return text
@@ -84,8 +84,8 @@ async def test_hub_call_returns_the_same_result_as_a_direct_call(
     client: StdioClient, tool: str, arguments: dict[str, Any]
 ) -> None:
     direct = await client.start("tools/call", {"name": tool, "arguments": arguments})
-    held = await through(client, tool, arguments)
-    assert {**held, "id": 0} == {**direct, "id": 0}
+    wrapped = await through(client, tool, arguments)
+    assert {**wrapped, "id": 0} == {**direct, "id": 0}
 
 
 async def test_a_call_of_an_inactive_tool_is_refused_without_asking_the_server(client: StdioClient) -> None:
@@ -119,23 +119,23 @@ async def test_progress_and_server_requests_of_an_inner_call_reach_the_caller(tm
     servers = {"a": fake(), "asking": asking()}
     async with hub(tmp_path, servers, modern=True, **WRITES) as client:
         await client.tool_names()
-        held = {"tool": "a__count", "arguments": {"steps": 2}}
-        await client.call("hub_call", held, _meta={"progressToken": "p"})
+        inner_call = {"tool": "a__count", "arguments": {"steps": 2}}
+        await client.call("hub_call", inner_call, _meta={"progressToken": "p"})
         assert [n["params"]["progress"] for n in await client.notified("notifications/progress", 2)] == [1, 2]
-        able = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}}
+        capable = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}}
         question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object"}}}
-        params = {"name": "hub_call", "arguments": {"tool": "asking__ask", "arguments": question}, **able}
-        asked = await client.request("tools/call", params)
-        assert asked["resultType"] == "input_required"
-        (key,) = asked["inputRequests"]
-        answers = {"inputResponses": {key: {"action": "decline"}}, "requestState": asked["requestState"]}
+        params = {"name": "hub_call", "arguments": {"tool": "asking__ask", "arguments": question}, **capable}
+        pending = await client.request("tools/call", params)
+        assert pending["resultType"] == "input_required"
+        (key,) = pending["inputRequests"]
+        answers = {"inputResponses": {key: {"action": "decline"}}, "requestState": pending["requestState"]}
         result = await client.request("tools/call", {**params, **answers})
         assert "decline" in result["content"][0]["text"]
 
 
 async def test_search_matches_names_and_descriptions_and_marks_inactive_tools(client: StdioClient) -> None:
-    found = await search(client, "ADD numbers")
-    tools = {tool["name"]: tool for tool in found["tools"]}
+    result = await search(client, "ADD numbers")
+    tools = {tool["name"]: tool for tool in result["tools"]}
     assert {"a__add", "b__add", "slow__add"} == set(tools)
     assert tools["a__add"]["groups"] == ["sums"]
     assert tools["a__add"]["active"] is False
@@ -147,9 +147,9 @@ async def test_search_matches_names_and_descriptions_and_marks_inactive_tools(cl
 
 
 async def test_the_query_and_the_results_of_a_search_are_bounded(client: StdioClient) -> None:
-    every = await search(client, "", limit=50)
-    assert len(every["tools"]) + len(every["left_out"]) == 50
-    assert every["found"] > 50
+    full_result = await search(client, "", limit=50)
+    assert len(full_result["tools"]) + len(full_result["left_out"]) == 50
+    assert full_result["found"] > 50
     assert len((await search(client, ""))["tools"]) == 10
     assert (await search(client, "long0"))["left_out"] == ["long__long0"]
     for arguments in (
@@ -171,7 +171,9 @@ async def test_records_of_hub_call_name_the_inner_tool(tmp_path: Path) -> None:
         await through(client, "hub_call")
         await client.call("hub_search", {"query": ""})
     records = [json.loads(line) for line in log.read_text().splitlines()]
-    calls = [(one["upstream"], one["tool"], one["verdict"]) for one in records if one.get("event") == "call"]
+    calls = [
+        (record["upstream"], record["tool"], record["verdict"]) for record in records if record.get("event") == "call"
+    ]
     assert ("a", "pid", "ok") in calls
     assert ("(mcp-hub)", "hub_search", "ok") in calls
-    assert any("hub_call" in note for one in records for note in one.get("notes", []))
+    assert any("hub_call" in note for record in records for note in record.get("notes", []))

@@ -46,15 +46,15 @@ async def searching(
     directory: Path, *, modern: bool = False, keep_catalog: bool = True, **root: Any
 ) -> AsyncIterator[StdioClient]:
     lists = directory / "lists.json"
-    lists.write_text(json.dumps({"tools": [tool(*one) for one in LISTED]}))
+    lists.write_text(json.dumps({"tools": [tool(*row) for row in LISTED]}))
     world = fake("--lists", str(lists), "--name", "world", keep_catalog=keep_catalog)
     servers = {"world": world, "b": fake("--name", "b")}
     async with hub(directory, servers, modern=modern, meta_tools=True, **root) as client:
         yield client
 
 
-async def search(client: StdioClient, query: str, **more: Any) -> str:
-    return await client.text("hub_search", {"query": query, **more})
+async def search(client: StdioClient, query: str, **options: Any) -> str:
+    return await client.text("hub_search", {"query": query, **options})
 
 
 async def found_by_meaning(client: StdioClient, query: str, name: str) -> str:
@@ -127,11 +127,11 @@ async def test_vectors_are_cached_beside_the_catalogs_in_private_files(tmp_path:
         await found_by_meaning(client, NO_WORD, "world__get_forecast")
     (file,) = (tmp_path / "cache").glob("vectors-*")
     assert file.stat().st_mode & 0o777 == 0o600
-    kept, written = file.read_bytes(), file.stat().st_mtime_ns
-    assert b"forecast" not in kept
+    content, modified_at = file.read_bytes(), file.stat().st_mtime_ns
+    assert b"forecast" not in content
     async with searching(tmp_path) as client:
         await found_by_meaning(client, NO_WORD, "world__get_forecast")
-    assert file.stat().st_mtime_ns == written  # nothing was new
+    assert file.stat().st_mtime_ns == modified_at  # nothing was new
 
 
 async def test_no_vectors_are_cached_for_a_server_without_a_cached_catalog(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_the_search_tools_description_counts_visible_tools_and_follows_the
     world = fake("--lists", str(lists), disable_tools=["secret"])
 
     async def listed(client: StdioClient) -> str:
-        return str({one["name"]: one for one in (await client.request("tools/list"))["tools"]}["hub_search"])
+        return str({wire["name"]: wire for wire in (await client.request("tools/list"))["tools"]}["hub_search"])
 
     async with hub(tmp_path, {"world": world}, expose="search") as client:
         assert "It searches 1 tool of 1 server: world (1): be kind." in await listed(client)  # as the server says
@@ -166,14 +166,14 @@ def catalog(servers: dict[str, int], about: dict[str, str]) -> Catalog:
         items = tuple(Item(Route(server, TOOLS, wire["name"]), wire["name"], wire) for wire in wires)
         return CatalogSource(server, server, items)
 
-    made = Catalog.build([source(*one) for one in servers.items()])
-    made.about = lambda server: about.get(server, "")
-    return made
+    built = Catalog.build([source(*entry) for entry in servers.items()])
+    built.about = lambda server: about.get(server, "")
+    return built
 
 
-def described(seen: Catalog) -> str:
+def described(view: Catalog) -> str:
     return str(
-        next(one for one in definitions((), ("hub_search",), seen) if one["name"] == "hub_search")["description"]
+        next(wire for wire in definitions((), ("hub_search",), view) if wire["name"] == "hub_search")["description"]
     )
 
 
@@ -187,9 +187,9 @@ def test_the_search_tools_description_names_the_servers_it_searches() -> None:
 @pytest.mark.parametrize("count", [1, 10, 100, 1000])
 def test_the_search_tools_description_has_at_most_400_tokens(count: int) -> None:
     names = {f"a-server-with-a-long-name-{number}": 1 + number % 3 for number in range(count)}
-    seen = catalog(names, dict.fromkeys(names, "Does this and that with a great many things. And more."))
-    for beside in ("hub_call", "hub_run"):
-        (wire,) = (one for one in definitions((), ("hub_search", beside), seen) if one["name"] == "hub_search")
+    view = catalog(names, dict.fromkeys(names, "Does this and that with a great many things. And more."))
+    for second_tool in ("hub_call", "hub_run"):
+        (wire,) = (wire for wire in definitions((), ("hub_search", second_tool), view) if wire["name"] == "hub_search")
         assert estimate_tool_tokens(wire) <= 400
     assert f" of {count} server" in wire["description"]
     assert ("more." in wire["description"]) == (count > 20)

@@ -18,10 +18,10 @@ GROUP = ToolGroupSettings(name="g", description="x", tools=("a/*",))
 class CountedMembers(GroupMembers):
     """Counts how often somebody asks for the groups of a tool."""
 
-    asked = 0
+    lookups = 0
 
     def groups(self, route: Route) -> tuple[str, ...]:
-        self.asked += 1
+        self.lookups += 1
         return super().groups(route)
 
 
@@ -42,21 +42,21 @@ def active_groups(*, on: bool, meta_tools: bool = False) -> tuple[ActiveGroups, 
 
 def test_a_callers_view_is_built_in_steps_and_then_cached() -> None:
     groups, members = active_groups(on=True)
-    whole = catalog()
-    assert sum(1 for _ in groups.preparing(whole, None, None)) > NUMBER
-    asked = members.asked
-    assert len(groups.view(whole, None).names(TOOLS)) > NUMBER
-    assert members.asked == asked
+    merged = catalog()
+    assert sum(1 for _ in groups.preparing(merged, None, None)) > NUMBER
+    lookups = members.lookups
+    assert len(groups.view(merged, None).names(TOOLS)) > NUMBER
+    assert members.lookups == lookups
 
 
 def test_views_in_use_are_prebuilt_for_the_next_catalog() -> None:
     groups, members = active_groups(on=True)
-    former, whole = catalog(), catalog()
+    former, current = catalog(), catalog()
     groups.view(former, Principal("somebody"))
-    assert sum(1 for _ in groups.preparing(whole, former, None)) > NUMBER
-    asked = members.asked
-    groups.view(whole, Principal("somebody"))
-    assert members.asked == asked
+    assert sum(1 for _ in groups.preparing(current, former, None)) > NUMBER
+    lookups = members.lookups
+    groups.view(current, Principal("somebody"))
+    assert members.lookups == lookups
 
 
 def test_a_view_lists_no_tools_of_inactive_groups() -> None:

@@ -24,9 +24,9 @@ LOADED = b"loaded servers.json again"
 REFUSED = b"servers.json was not loaded again"
 
 
-async def heard(client: StdioClient, words: bytes, count: int = 1) -> None:
+async def heard(client: StdioClient, log_text: bytes, count: int = 1) -> None:
     """Wait until the hub has said so often what it did with its file."""
-    await client.until(lambda: client.stderr.count(words) >= count)
+    await client.until(lambda: client.stderr.count(log_text) >= count)
 
 
 async def changed(client: StdioClient, directory: Path, servers: dict[str, Any], **root: Any) -> None:
@@ -61,10 +61,10 @@ async def test_a_changed_file_is_reloaded_automatically(tmp_path: Path) -> None:
         write_config(tmp_path, {"a": fake(), "b": fake()})
         await heard(client, LOADED)
         assert await client.text("b__echo", {"text": "there"}) == "there"
-        other = tmp_path / "next.json"
-        other.write_text((tmp_path / "servers.json").read_text().replace('"b"', '"z"'))
-        other.chmod(0o600)
-        other.replace(tmp_path / "servers.json")  # as editors save
+        replacement = tmp_path / "next.json"
+        replacement.write_text((tmp_path / "servers.json").read_text().replace('"b"', '"z"'))
+        replacement.chmod(0o600)
+        replacement.replace(tmp_path / "servers.json")  # as editors save
         await heard(client, LOADED, 2)
         assert await client.text("z__echo", {"text": "there"}) == "there"
         assert await client.text("a__pid") == pid
@@ -74,8 +74,8 @@ async def test_a_change_in_any_of_several_configuration_files_is_reloaded(tmp_pa
     (tmp_path / "mine").mkdir()
     first = write_config(tmp_path, {"a": fake()})
     second = write_config(tmp_path / "mine", {"b": fake()})
-    words = [*HUB, "serve", "--config", str(first), "--config", str(second)]
-    async with spawned(words) as client:
+    argv = [*HUB, "serve", "--config", str(first), "--config", str(second)]
+    async with spawned(argv) as client:
         await client.initialize()
         pid = await client.text("b__pid")
         write_config(tmp_path / "mine", {"b": fake(), "c": fake()})
@@ -128,28 +128,28 @@ async def test_no_call_fails_over_twenty_reloads(tmp_path: Path) -> None:
     async with hub(tmp_path, servers(0), watch=False) as client:
         pid = await client.text("same__pid")
         await client.text("other__pid")
-        answered: list[tuple[str, str]] = []
-        over = asyncio.Event()
+        echoes: list[tuple[str, str]] = []
+        stopped = asyncio.Event()
 
         async def call(number: int) -> None:
             server = ("same", "other")[number % 2]
             seconds = 0.5 if number % 20 < 4 else 0.05
             assert await client.text(f"{server}__sleep", {"seconds": seconds}) == "slept"
-            answered.append((f"{number}", await client.text(f"{server}__echo", {"text": f"{number}"})))
+            echoes.append((f"{number}", await client.text(f"{server}__echo", {"text": f"{number}"})))
 
         async def calls(number: int) -> None:
-            while not over.is_set():
+            while not stopped.is_set():
                 await call(number)
                 number += 20
 
         calling = asyncio.gather(*(calls(number) for number in range(20)))
         for number in range(1, 21):
             await changed(client, tmp_path, servers(number), watch=False)
-            await client.until(lambda number=number: len(answered) >= 50 * number)
-        over.set()
+            await client.until(lambda number=number: len(echoes) >= 50 * number)
+        stopped.set()
         await calling
-        assert len(answered) >= 1000
-        assert all(asked == said for asked, said in answered)
+        assert len(echoes) >= 1000
+        assert all(sent == received for sent, received in echoes)
         assert await client.text("same__pid") == pid
         assert json.loads(await client.text("other__environ"))["GENERATION"] == "20"
 
@@ -215,8 +215,8 @@ async def test_a_syntax_error_in_a_file_of_local_tools_keeps_its_previous_tools(
 
 
 async def test_subscriptions_move_to_the_new_process_unless_now_refused(tmp_path: Path) -> None:
-    def servers(**more: Any) -> dict[str, Any]:
-        return {"a": {**asking(), **more}}
+    def servers(**options: Any) -> dict[str, Any]:
+        return {"a": {**asking(), **options}}
 
     def updates() -> list[str]:
         return [n["params"]["uri"] for n in client.notifications if n["method"] == "notifications/resources/updated"]
@@ -239,17 +239,17 @@ async def test_subscriptions_move_to_the_new_process_unless_now_refused(tmp_path
 async def test_a_client_that_only_listens_stays_subscribed_whoever_shares_the_new_sessions(
     tmp_path: Path, era: str, before: str, after: str
 ) -> None:
-    log, heard = tmp_path / "log", asyncio.Event()
+    log, updated = tmp_path / "log", asyncio.Event()
 
-    def servers(session: str, **more: Any) -> dict[str, Any]:
-        return {"a": {**asking("--log", str(log)), "session": session, **more}}
+    def servers(session: str, **options: Any) -> dict[str, Any]:
+        return {"a": {**asking("--log", str(log)), "session": session, **options}}
 
     def subscribed() -> int:
         return log.read_text().count("resources/subscribe x:one")
 
     async def hear(message: Any) -> None:
         if getattr(message, "method", "") == "notifications/resources/updated":
-            heard.set()
+            updated.set()
 
     async with (
         network_hub(tmp_path / "hub", servers(before), watch=False) as (process, base),
@@ -267,7 +267,7 @@ async def test_a_client_that_only_listens_stays_subscribed_whoever_shares_the_ne
             while subscribed() == count:
                 await asyncio.sleep(0.01)
             await text(client, "a__touch", {"uri": "x:one"})
-            await heard.wait()
+            await updated.wait()
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
@@ -299,10 +299,10 @@ async def test_a_hub_ends_when_its_terminal_closes(tmp_path: Path) -> None:
         os.execv(
             sys.executable, [sys.executable, "-m", "mcp_hub", "serve", "--http", "--port", "0", "--config", str(config)]
         )
-    said = b""
+    output = b""
     async with asyncio.timeout(PATIENCE):
-        while b"Serving" not in said:
-            said += await asyncio.to_thread(os.read, terminal, 65536)
+        while b"Serving" not in output:
+            output += await asyncio.to_thread(os.read, terminal, 65536)
     os.close(terminal)
     async with asyncio.timeout(PATIENCE):
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)

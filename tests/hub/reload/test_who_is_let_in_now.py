@@ -19,14 +19,14 @@ PROFILES = {"echoing": {"tools": ["a/echo"]}, "adding": {"tools": ["a/add"]}}
 
 
 def principals(**profiles: str) -> dict[str, Any]:
-    return {"principals": {name: {"token": TOKENS[name], "profile": one} for name, one in profiles.items()}}
+    return {"principals": {name: {"token": TOKENS[name], "profile": profile} for name, profile in profiles.items()}}
 
 
-async def changed(process: StdioClient, directory: Path, listen: dict[str, Any], words: bytes) -> None:
-    count = process.stderr.count(words)
+async def changed(process: StdioClient, directory: Path, listen: dict[str, Any], log_text: bytes) -> None:
+    count = process.stderr.count(log_text)
     write_config(directory, SERVERS, listen={"port": 0, **listen}, profiles=PROFILES, watch=False)
     process.process.send_signal(signal.SIGHUP)
-    await process.until(lambda: process.stderr.count(words) > count)
+    await process.until(lambda: process.stderr.count(log_text) > count)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -57,11 +57,11 @@ async def test_a_session_ends_with_the_profile_it_was_opened_under(tmp_path: Pat
     ):
         assert await alice.names("tools/list") == ["a__echo"]
         await changed(process, tmp_path, principals(alice="adding", bob="echoing"), b"loaded servers.json again")
-        gone = await alice.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
-        assert gone.status_code == 404
+        response = await alice.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert response.status_code == 404
         assert await bob.names("tools/list") == ["a__echo"]
-        async with visiting(base, "handshake", TOKENS["alice"]) as again:
-            assert await again.names("tools/list") == ["a__add"]
+        async with visiting(base, "handshake", TOKENS["alice"]) as new_session:
+            assert await new_session.names("tools/list") == ["a__add"]
 
 
 async def test_a_reload_that_would_drop_authentication_is_refused(tmp_path: Path) -> None:
