@@ -11,5 +11,5 @@ from mcp_hub import Toolkit
 
 @pytest.fixture
 async def toolkit() -> AsyncIterator[Toolkit]:
-    async with Toolkit() as made:
-        yield made
+    async with Toolkit() as instance:
+        yield instance

@@ -27,9 +27,9 @@ def stdio(name: str, *options: str) -> StdIOStatefulClient:
 async def test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect() -> None:
     client = stdio("fake")
     assert not client.is_connected
-    for early in (client.list_tools, client.close, lambda: client.get_callable_function("pid")):
+    for method in (client.list_tools, client.close, lambda: client.get_callable_function("pid")):
         with pytest.raises(RuntimeError):
-            await early()
+            await method()
     await client.connect()
     assert client.is_connected
     with pytest.raises(RuntimeError):
@@ -71,9 +71,9 @@ async def test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_requ
     slow = await client.get_callable_function("sleep", execution_timeout=0.2)
     with pytest.raises(TimeoutError):
         await slow(seconds=60)
-    wrong = await client.get_callable_function("add")
+    add = await client.get_callable_function("add")
     with pytest.raises(CallError) as raised:
-        await wrong(a=[])
+        await add(a=[])
     assert raised.value.code == "invalid_parameters"
     await client.close()
 
@@ -147,12 +147,12 @@ async def test_a_stateless_client_opens_a_session_per_call_and_a_stateful_one_ke
         stateful = HttpStatefulClient("one", "streamable_http", base + "/mcp", era="handshake")
         await stateful.connect()
         stateless = HttpStatelessClient("two", "streamable_http", base + "/mcp", era="handshake")
-        kept, each = [await client.get_callable_function("pid") for client in (stateful, stateless)]
-        first, second = await kept(), await kept()
+        stateful_pid, stateless_pid = [await client.get_callable_function("pid") for client in (stateful, stateless)]
+        first, second = await stateful_pid(), await stateful_pid()
         assert first.content == second.content
-        others = [(await each()).content for _ in range(2)]
-        assert first.content not in others
-        assert others[0] != others[1]
+        results = [(await stateless_pid()).content for _ in range(2)]
+        assert first.content not in results
+        assert results[0] != results[1]
         await stateful.close()
 
 
@@ -175,16 +175,19 @@ async def test_command_arguments_and_environment_of_a_stdio_client_reach_its_ser
         encoding_error_handler="strict",
     )
     await client.connect()
-    (said,) = (await (await client.get_callable_function("place"))()).content
-    assert said["text"] == f"{work}${{HOME}}False"
+    (block,) = (await (await client.get_callable_function("place"))()).content
+    assert block["text"] == f"{work}${{HOME}}False"
     await client.close()
 
 
 @pytest.mark.parametrize("kind", [HttpStatefulClient, HttpStatelessClient])
 async def test_timeouts_of_an_http_client_are_deadlines_of_its_server(kind: Any) -> None:
-    usual, own = kind("a", "sse", "http://127.0.0.1/sse"), kind("b", "sse", "http://127.0.0.1/sse", None, 2, 5)
-    found = [(one.connect, one.list, one.idle) for one in (c.hub.config.servers[0].deadlines for c in (usual, own))]
-    assert found == [(30, 30, 300), (2, 2, 5)]
+    default, custom = kind("a", "sse", "http://127.0.0.1/sse"), kind("b", "sse", "http://127.0.0.1/sse", None, 2, 5)
+    timeouts = [
+        (deadlines.connect, deadlines.list, deadlines.idle)
+        for deadlines in (c.hub.config.servers[0].deadlines for c in (default, custom))
+    ]
+    assert timeouts == [(30, 30, 300), (2, 2, 5)]
 
 
 async def test_a_tools_schema_is_kept_unchanged(tmp_path: Path) -> None:

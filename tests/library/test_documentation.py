@@ -20,16 +20,16 @@ def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
     (tmp_path / "servers.yaml").write_text(json.dumps({"servers": servers, "cache_dir": str(tmp_path / "cache")}))
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     program = "\n".join([*blocks, "import asyncio", "asyncio.run(search())", "asyncio.run(orchestrate())"])
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
-    assert done.stdout.splitlines() == [
+    assert completed.stdout.splitlines() == [
         "3",
         "add 3 None",
-        f"add None {done.stdout.splitlines()[2].removeprefix('add None ')}",
+        f"add None {completed.stdout.splitlines()[2].removeprefix('add None ')}",
         "called google_search ['search__google_search']",
         "search ['google_search']",
         "local ['add']",
         "called google_search",
     ]
-    assert done.stdout.splitlines()[2].startswith("add None invalid_parameters: ")
+    assert completed.stdout.splitlines()[2].startswith("add None invalid_parameters: ")

@@ -48,7 +48,7 @@ def test_tools_of_every_kind_have_one_type(manager: ToolManager) -> None:
     calculate = manager.get_tool("calculate")
     assert isinstance(calculate, BaseTool)
     assert calculate.source == "builtin"
-    assert [(one.name, one.type, one.required) for one in calculate.parameters] == [
+    assert [(parameter.name, parameter.type, parameter.required) for parameter in calculate.parameters] == [
         ("a", "integer", True),
         ("b", "integer", True),
     ]
@@ -74,7 +74,7 @@ def test_arguments_that_json_cannot_express_are_an_error_of_the_call(manager: To
 def test_names_of_arguments_become_texts_as_in_json(manager: ToolManager, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mcp_hub.calls")
     assert ToolExecutor(manager).execute("fake__echo", {"text": "x", 1: 2}).error is None  # type: ignore[dict-item]
-    *_, record = [json.loads(one.getMessage()) for one in caplog.records if one.name == "mcp_hub.calls"]
+    *_, record = [json.loads(entry.getMessage()) for entry in caplog.records if entry.name == "mcp_hub.calls"]
     assert record["arguments"] == {"text": "x", "1": 2}
 
 
@@ -105,44 +105,44 @@ def test_results_are_messages_and_errors_begin_with_their_code(manager: ToolMana
 
 def test_check_48_parallel_calls_take_as_long_as_one_and_keep_their_order(manager: ToolManager) -> None:
     executor = ToolExecutor(manager)
-    entered: list[float] = []
+    arrivals: list[float] = []
 
     def meet(number: int) -> int:
         """All three have to be here at once, or none goes on."""
-        entered.append(number)
-        together.wait(30)
+        arrivals.append(number)
+        barrier.wait(30)
         if number == 2:
             raise ValueError("two")
         return number
 
-    together = threading.Barrier(3)
+    barrier = threading.Barrier(3)
     manager.tool_func(meet)
     calls: list[Any] = [("meet", {"number": 1}), {"name": "meet", "parameters": {"number": 2}}, ("meet", {"number": 3})]
-    for done in (executor.execute_many(calls), asyncio.run(executor.async_execute_many(calls, parallel=True))):
-        assert [message.output for message in done] == [1, None, 3]
-        assert done[1].error == "tool_error: Error: two"
+    for messages in (executor.execute_many(calls), asyncio.run(executor.async_execute_many(calls, parallel=True))):
+        assert [message.output for message in messages] == [1, None, 3]
+        assert messages[1].error == "tool_error: Error: two"
 
 
 def test_calls_one_after_the_other_are_in_order(manager: ToolManager) -> None:
-    seen: list[int] = []
+    numbers: list[int] = []
 
     def note(number: int) -> int:
-        seen.append(number)
+        numbers.append(number)
         return number
 
     manager.tool_func(note)
-    done = ToolExecutor(manager).execute_many([("note", {"number": n}) for n in range(4)], parallel=False)
-    assert seen == [message.output for message in done] == [0, 1, 2, 3]
+    messages = ToolExecutor(manager).execute_many([("note", {"number": n}) for n in range(4)], parallel=False)
+    assert numbers == [message.output for message in messages] == [0, 1, 2, 3]
 
 
 def test_every_call_is_logged_without_secrets(manager: ToolManager, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="mcp_hub.executor"):
         ToolExecutor(manager).execute("fake__echo", {"text": "hello", "password": "hunter2-hunter2"})
     (record,) = [record for record in caplog.records if record.name == "mcp_hub.executor"]
-    said = record.getMessage()
-    assert "fake__echo" in said
-    assert "hello" in said
-    assert "hunter2" not in said
+    message = record.getMessage()
+    assert "fake__echo" in message
+    assert "hello" in message
+    assert "hunter2" not in message
 
 
 def test_an_executor_accepts_a_hub(manager: ToolManager, tmp_path: Path) -> None:

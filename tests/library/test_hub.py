@@ -83,10 +83,10 @@ def test_the_tool_decorator_registers_a_function_and_returns_it_unchanged(hub: H
         return 2 * a
 
     @hub.tool(name="thrice", description="Three times.", tags="sums")
-    def other(a: int) -> int:
+    def triple(a: int) -> int:
         return 3 * a
 
-    assert (twice(2), other(2)) == (4, 6)
+    assert (twice(2), triple(2)) == (4, 6)
     assert text(hub.call_sync("local", "twice", {"a": 2})) == "4"
     assert text(hub.call_sync("local", "thrice", {"a": 2})) == "6"
     (card,) = [card for card in hub.list_sync("local") if card.name == "thrice"]
@@ -99,16 +99,16 @@ def test_groups_can_be_created_and_switched_without_an_event_loop(hub: Hub) -> N
     def served() -> set[str]:
         return {card.name for card in hub.list_sync("other")}
 
-    everything = served()
+    all_names = served()
     hub.groups.create("some", "Some.", notes="Slowly.", tools=["other/echo"])
-    assert served() == everything - {"echo"}
+    assert served() == all_names - {"echo"}
     assert code(hub.call_sync("other", "echo", {"text": "x"})) == "group_inactive"
     hub.groups.add("some", tools=["other/pid"])
     with pytest.raises(ValueError, match="nope"):
         hub.groups.update(["some", "nope"], active=True)
-    assert served() == everything - {"echo", "pid"}
+    assert served() == all_names - {"echo", "pid"}
     hub.groups.update("some", active=True)
-    assert (served(), hub.groups.active()) == (everything, ("some",))
+    assert (served(), hub.groups.active()) == (all_names, ("some",))
     assert hub.groups.notes() == "## About Tool Group 'some'\nSlowly."
     assert text(hub.call_sync("other", "echo", {"text": "x"})) == "x"
     state = hub.groups.state_dict()
@@ -120,9 +120,9 @@ def test_groups_can_be_created_and_switched_without_an_event_loop(hub: Hub) -> N
     assert (len(hub.groups), "some" in hub.groups) == (0, False)
     with pytest.raises(UnknownName):
         hub.call_sync("other", "echo", {"text": "x"})
-    assert served() == everything - {"echo", "pid"}
+    assert served() == all_names - {"echo", "pid"}
     hub.groups.create("some", active=True, tools=["other/echo", "other/pid"])
-    assert served() == everything
+    assert served() == all_names
 
 
 def test_consecutive_event_loops_share_one_session(hub: Hub) -> None:
@@ -140,17 +140,17 @@ def test_sync_calls_inside_a_running_loop_return(hub: Hub) -> None:
 
 
 def test_many_threads_can_call_concurrently(hub: Hub) -> None:
-    said: list[str] = []
+    answers: list[str] = []
 
     def ask(number: int) -> None:
-        said.append(text(hub.call_sync("fake", "echo", {"text": str(number)})))
+        answers.append(text(hub.call_sync("fake", "echo", {"text": str(number)})))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    assert sorted(said) == sorted(map(str, range(16)))
+    assert sorted(answers) == sorted(map(str, range(16)))
 
 
 def test_a_call_returns_the_servers_result_unchanged(hub: Hub) -> None:
@@ -200,12 +200,12 @@ def test_a_cancelled_call_is_cancelled_at_its_server(hub: Hub, tmp_path: Path) -
 
 
 def test_functions_run_in_the_callers_loop_and_their_return_value_is_passed_on(hub: Hub) -> None:
-    async def here() -> None:
+    async def check() -> None:
         assert (await hub.act("local", "where")).value is asyncio.get_running_loop()
         SETTING.set("mine")
         assert (await hub.act("local", "setting")).value == "mine"
 
-    asyncio.run(here())
+    asyncio.run(check())
     assert hub.act_sync("local", "add", {"a": 1}).value == 3
     assert text(hub.call_sync("local", "add", {"a": 1})) == "3"
     assert code(hub.call_sync("local", "add", {"a": "1"})) == "invalid_parameters"
@@ -254,20 +254,20 @@ def test_a_function_may_be_replaced_and_removed(hub: Hub) -> None:
 
 def test_a_forked_process_starts_its_own_servers_and_keeps_its_parents_running(hub: Hub) -> None:
     parent = text(hub.call_sync("fake", "pid"))
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            os.write(write, text(hub.call_sync("fake", "pid")).encode())
+            os.write(write_end, text(hub.call_sync("fake", "pid")).encode())
             hub.close()
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-    assert os.read(read, 100).decode() not in ("", parent)
-    os.close(read)
-    os.close(write)
+    assert os.read(read_end, 100).decode() not in ("", parent)
+    os.close(read_end)
+    os.close(write_end)
     assert text(hub.call_sync("fake", "pid")) == parent
 
 
@@ -311,14 +311,14 @@ def test_no_child_outlives_a_program_that_never_closes(end: str, tmp_path: Path)
         print(hub.call_sync("fake", "pid")["content"][0]["text"], flush=True)
         {end}
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=PATIENCE
     )
-    pid = int(done.stdout)
-    left = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
-    assert psutil.wait_procs(left, timeout=PATIENCE)[1] == []
+    pid = int(completed.stdout)
+    survivors = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
+    assert psutil.wait_procs(survivors, timeout=PATIENCE)[1] == []
     if not end:
-        assert done.stderr == ""
+        assert completed.stderr == ""
         assert '"pid"' in calls.read_text()
 
 
@@ -333,17 +333,17 @@ def test_a_configuration_file_means_the_same_in_a_program_as_on_the_command_line
 
 
 def test_metrics_collectors_receive_every_call() -> None:
-    told: list[tuple[str, str, str, bool]] = []
+    recorded: list[tuple[str, str, str, bool]] = []
 
     class Collector:
         def record(self, *, server: str, tool: str, method: str, code: str, seconds: float, success: bool) -> None:
-            told.append((server, tool, code, success))
+            recorded.append((server, tool, code, success))
 
     with Hub(collectors=[Collector()]) as hub:
         hub.put_function(LocalTool(add))
         hub.call_sync("local", "add", {"a": 1})
         hub.call_sync("local", "add", {"a": "one"})
-    assert told == [("local", "add", "ok", True), ("local", "add", "invalid_parameters", False)]
+    assert recorded == [("local", "add", "ok", True), ("local", "add", "invalid_parameters", False)]
 
 
 def test_one_dead_server_is_one_error_among_the_lists() -> None:
@@ -360,6 +360,8 @@ def test_one_dead_server_is_one_error_among_the_lists() -> None:
 def test_importing_the_package_imports_few_modules() -> None:
     heavy = ("asyncio", "pydantic", "mcp_hub.hub")
     program = f"import mcp_hub, sys; print(*[m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout.split() == []
+    completed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert completed.stdout.split() == []
     assert [name for name in mcp_hub.__all__ if getattr(mcp_hub, name, None) is None] == []

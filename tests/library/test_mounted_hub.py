@@ -67,10 +67,10 @@ def mounted_in_starlette(hub: Any) -> Starlette:
 
 async def by_name(headers: Mapping[str, str]) -> str | None:
     """The application's own way to say who it is."""
-    known: dict[str, str] = {"alice": "alice", "bob": mcp_hub.Principal("bob", "quiet")}
+    principals: dict[str, str] = {"alice": "alice", "bob": mcp_hub.Principal("bob", "quiet")}
     if headers.get("x-name") == "trouble":
         raise RuntimeError("the database is away")
-    return known.get(headers.get("x-name", ""))
+    return principals.get(headers.get("x-name", ""))
 
 
 def visitor(base: str, era: str = "modern", **headers: str) -> Visitor:
@@ -178,8 +178,8 @@ async def test_a_mounted_hub_stops_after_its_running_calls_end(tmp_path: Path) -
                 lines = answer.aiter_lines()
                 while "progress" not in await anext(lines):
                     pass
-            rest = "".join([line async for line in lines])
-            assert '"result"' in rest
+            remainder = "".join([line async for line in lines])
+            assert '"result"' in remainder
             await calling.__aexit__(None, None, None)
             assert (await alice.http.get("/healthz")).status_code == 503
 

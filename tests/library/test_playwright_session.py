@@ -61,14 +61,14 @@ def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_
 
 
 def test_a_call_after_closing_starts_a_new_playwright_session() -> None:
-    def ended(pid: str) -> bool:
+    def wait_for_exit(pid: str) -> bool:
         try:
             psutil.Process(int(pid)).wait(PATIENCE)
         except psutil.NoSuchProcess:
             return True
         return True
 
-    async def alone() -> list[str]:
+    async def unmanaged() -> list[str]:
         session = PlaywrightSession(params())
         pids = [await session.call_tool("pid")]
         await session.close()
@@ -83,11 +83,11 @@ def test_a_call_after_closing_starts_a_new_playwright_session() -> None:
             assert session is not None
             await session.close()
             await session.close()
-            assert await asyncio.to_thread(ended, pids[0])
+            assert await asyncio.to_thread(wait_for_exit, pids[0])
             pids.append((await manager.execute_tool_call("playwright", "pid"))["result"])
             await session.close()
             listed = await manager.get_all_tool_definitions()
-            assert [(one["name"], one["tools"][0]["name"]) for one in listed] == [
+            assert [(entry["name"], entry["tools"][0]["name"]) for entry in listed] == [
                 ("playwright", "echo"),
                 ("other", "echo"),
             ]
@@ -95,7 +95,7 @@ def test_a_call_after_closing_starts_a_new_playwright_session() -> None:
         await session.close()
         return pids
 
-    for pids in (asyncio.run(alone()), asyncio.run(managed())):
+    for pids in (asyncio.run(unmanaged()), asyncio.run(managed())):
         assert len(set(pids)) == len(pids)
         assert [pid for pid in pids if psutil.pid_exists(int(pid))] == []
 

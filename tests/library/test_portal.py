@@ -12,10 +12,10 @@ from tests.fakes.client import PATIENCE
 
 def test_work_that_begins_while_the_hub_closes_ends() -> None:
     """The thread that begins it is stopped between its check and its work, until the loop has cancelled the rest."""
-    started, checked, closing, begun = (threading.Event() for _ in range(4))
-    ends: list[BaseException | None] = []
+    started, checked, closing, submitted = (threading.Event() for _ in range(4))
+    outcomes: list[BaseException | None] = []
 
-    async def nothing() -> None:
+    async def no_setup() -> None:
         return
 
     async def never() -> None:
@@ -27,7 +27,7 @@ def test_work_that_begins_while_the_hub_closes_ends() -> None:
             await never()
         finally:
             closing.set()
-            await asyncio.get_running_loop().run_in_executor(None, begun.wait, PATIENCE)
+            await asyncio.get_running_loop().run_in_executor(None, submitted.wait, PATIENCE)
 
     def stop(frame: FrameType, event: str, argument: object) -> None:
         if frame.f_code is asyncio.run_coroutine_threadsafe.__code__:
@@ -39,19 +39,19 @@ def test_work_that_begins_while_the_hub_closes_ends() -> None:
         sys.settrace(stop)
         try:
             future = portal.begin(never)
-            begun.set()
-            ends.append(future.exception(PATIENCE / 2))
+            submitted.set()
+            outcomes.append(future.exception(PATIENCE / 2))
         except (CancelledError, RuntimeError, TimeoutError) as error:  # it should be cancelled
-            ends.append(error)
+            outcomes.append(error)
         finally:
-            begun.set()
+            submitted.set()
 
-    portal = Portal(nothing)
+    portal = Portal(no_setup)
     portal.begin(lingering)
     assert started.wait(PATIENCE)
-    late = threading.Thread(target=begin_late, daemon=True)
-    late.start()
+    thread = threading.Thread(target=begin_late, daemon=True)
+    thread.start()
     assert checked.wait(PATIENCE)
     portal.close()
-    late.join(PATIENCE)
-    assert [type(one) for one in ends] == [CancelledError]
+    thread.join(PATIENCE)
+    assert [type(outcome) for outcome in outcomes] == [CancelledError]

@@ -14,7 +14,7 @@ from mcp.client.stdio import stdio_client
 from mcp_hub import Hub, StdIOStatefulClient, Toolkit, ToolManager, ToolResponse, tool
 from tests.fakes.client import fake, hub, spawned
 from tests.library.test_presets_are_secrets import REPEATING, called
-from tests.library.toolkits import chunks, said, text
+from tests.library.toolkits import chunks, text, text_response
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ PASSWORD = "hunter-2"
 
 
 def redact(call: Any, response: ToolResponse) -> ToolResponse:
-    return said("".join(block["text"] for block in response.content).replace(PASSWORD, "[redacted]"))
+    return text_response("".join(block["text"] for block in response.content).replace(PASSWORD, "[redacted]"))
 
 
 async def redact_later(call: Any, response: ToolResponse) -> ToolResponse:
@@ -49,7 +49,7 @@ async def fails_later(word: str) -> ToolResponse:
 
 async def fails_on_the_way(word: str) -> AsyncIterator[ToolResponse]:
     """Say a little, and fail."""
-    yield said(PASSWORD, is_last=False)
+    yield text_response(PASSWORD, is_last=False)
     raise ValueError(f"{word}: {PASSWORD}")
 
 
@@ -70,8 +70,8 @@ async def test_an_exception_of_a_function_passes_through_its_post_processor(
 
 async def test_chunks_and_a_later_error_go_through_the_post_processor(toolkit: Toolkit) -> None:
     toolkit.register_tool_function(fails_on_the_way, postprocess_func=redact)
-    found = [chunk.content[0]["text"] for chunk in await chunks(toolkit, "fails_on_the_way", word="w")]
-    assert found == ["[redacted]", "Error: w: [redacted]"]
+    texts = [chunk.content[0]["text"] for chunk in await chunks(toolkit, "fails_on_the_way", word="w")]
+    assert texts == ["[redacted]", "Error: w: [redacted]"]
 
 
 @pytest.mark.parametrize("process", [breaks, leaves])
@@ -80,7 +80,7 @@ async def test_an_exception_in_a_post_processor_withholds_the_content(
 ) -> None:
     def fine(word: str) -> ToolResponse:
         """Answer."""
-        return said(PASSWORD)
+        return text_response(PASSWORD)
 
     client = StdIOStatefulClient("repeating", command=sys.executable, args=[REPEATING])
     await client.connect()
@@ -116,9 +116,9 @@ async def test_a_post_processor_set_by_the_decorator_applies_wherever_the_functi
         """Fail."""
         raise ValueError(PASSWORD)
 
-    async with Hub() as own:
-        own.tool(marked)
-        failed = await own.call("local", "marked", {"word": "w"})
+    async with Hub() as second_hub:
+        second_hub.tool(marked)
+        failed = await second_hub.call("local", "marked", {"word": "w"})
         assert failed["isError"]
         assert failed["content"] == [{"type": "text", "text": "Error: [redacted]"}]
         assert failed["_meta"]["mcp-hub/error"]["code"] == "tool_error"
@@ -174,7 +174,7 @@ async def test_a_served_toolkit_lists_the_same_tools_as_the_toolkit(tmp_path: Pa
     async with spawned([sys.executable, str(program), REPEATING], modern=modern) as served:
         if not modern:
             await served.initialize()
-        tools = {one["name"]: one for one in (await served.request("tools/list"))["tools"]}
+        tools = {wire["name"]: wire for wire in (await served.request("tools/list"))["tools"]}
         assert set(tools) == {"tell", "say", "fails"}
         assert tools["tell"]["description"] == "Tell it."
         schema = tools["tell"]["inputSchema"]
@@ -205,7 +205,7 @@ async def test_an_sdk_client_can_call_a_served_toolkit(tmp_path: Path) -> None:
     program.write_text(SERVED)
     server = StdioServerParameters(command=sys.executable, args=[str(program), REPEATING])
     async with Client(stdio_client(server)) as client:
-        assert {one.name for one in (await client.list_tools()).tools} == {"tell", "say", "fails"}
+        assert {listed_tool.name for listed_tool in (await client.list_tools()).tools} == {"tell", "say", "fails"}
         result = await client.call_tool("tell", {"how": "error", "urgency": 1})
         assert result.is_error
         assert PASSWORD not in str(result)

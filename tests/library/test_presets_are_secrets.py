@@ -46,9 +46,9 @@ class Said:
         return "\n".join((*self.texts, *logged, *spans))
 
     def assert_clean(self) -> None:
-        everything = self.all()
-        assert everything
-        for line in everything.splitlines():
+        full_text = self.all()
+        assert full_text
+        for line in full_text.splitlines():
             assert CANARY not in line, line
             assert "12345678" not in line, line
         records = [json.loads(record.getMessage()) for record in self.caplog.records if record.name == "mcp_hub.calls"]

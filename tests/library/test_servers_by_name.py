@@ -48,7 +48,7 @@ def test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape(
     }
     lists = tmp_path / "lists.json"
     lists.write_text(json.dumps({"tools": tools}))
-    servers = {name: fake("--lists", str(lists), "--result", said) for name, (said, _) in shapes.items()}
+    servers = {name: fake("--lists", str(lists), "--result", answer) for name, (answer, _) in shapes.items()}
     with ToolManager() as manager:
         manager.use_mcp({"mcpServers": servers}, tags="web")
         assert (
@@ -56,8 +56,8 @@ def test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape(
             == manager.get_tool_info("web").keys()
             == {f"{name}_look" for name in shapes}
         )
-        found = {name: manager.call_tool(f"{name}_look", {}) for name in shapes}
-        assert found == {name: expected for name, (_, expected) in shapes.items()}
+        values = {name: manager.call_tool(f"{name}_look", {}) for name in shapes}
+        assert values == {name: expected for name, (_, expected) in shapes.items()}
 
 
 def test_tools_of_a_script_have_their_own_names_and_values_as_results() -> None:
@@ -82,7 +82,7 @@ def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
     """Agently's document, 7.1: what `fastmcp.Client` takes. Its transports are read, not run."""
 
     async def use() -> list[Any]:
-        found = []
+        answers = []
         async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
             entry = fake()
             for transport in (
@@ -101,17 +101,17 @@ def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
                 async with ToolManager() as manager:
                     assert await manager.async_use_mcp(transport, tags=["far", "near"]) is manager
                     assert manager.get_tool_info("far").keys() == manager.get_tool_info("near").keys()
-                    found.append(await manager.async_call_tool("echo", {"text": "x"}))
-        return found
+                    answers.append(await manager.async_call_tool("echo", {"text": "x"}))
+        return answers
 
     assert asyncio.run(use()) == ["x"] * 11
 
 
 def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools() -> None:
     with ToolManager() as manager:
-        for wrong in (42, "stdio", {"nothing": 1}):
+        for transport in (42, "stdio", {"nothing": 1}):
             with pytest.raises(TypeError):
-                manager.use_mcp(wrong)
+                manager.use_mcp(transport)
         with pytest.raises(ValueError, match="script"):
             manager.use_mcp("/nowhere/server.py")
         with pytest.raises(CallError):
@@ -123,18 +123,18 @@ def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools()
 
 def processes() -> list[int]:
     """The servers over stdio that this process has started."""
-    found = []
+    pids = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # just gone, or a zombie
-            found += [child.pid] if FAKE in child.cmdline() else []
-    return found
+            pids += [child.pid] if FAKE in child.cmdline() else []
+    return pids
 
 
 def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
     """Agently's document, 2 and 7.1: registering a name again replaces it; here the server behind it too."""
     named = {"mcpServers": {"demo": fake()}}
-    other = tmp_path / "lists.json"
-    other.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
     for transport, id in ((FAKE, "mcp1"), (named, "demo")):
         with ToolManager(tool_blacklist={("demo", "add")}) as manager:
             manager.use_mcp(transport, tags="old")
@@ -149,7 +149,7 @@ def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
             assert ("add" in names) is (id == "mcp1"), "the blacklist holds by the name of the server"
     with ToolManager() as manager:
         manager.use_mcp(named)
-        manager.use_mcp({"mcpServers": {"demo": fake("--lists", str(other)), "second": fake()}})
+        manager.use_mcp({"mcpServers": {"demo": fake("--lists", str(lists)), "second": fake()}})
         assert [server.id for server in manager.hub.config.servers] == ["demo", "second"]
         assert "demo_look" in manager.tool_info
         assert "second_echo" in manager.tool_info
@@ -161,11 +161,11 @@ def test_if_one_of_several_servers_fails_none_of_them_is_added(tmp_path: Path) -
         manager.use_mcp({"mcpServers": {"kept": fake()}}, tags="before")
         pid = manager.call_tool("pid", {})
         before = manager.get_tool_info()
-        wrong = {
+        invalid = {
             "mcpServers": {"good": fake(), "kept": fake("--result", result(text("other"))), "bad": fake("--die", "n")}
         }
         with pytest.raises(CallError, match="bad"):
-            manager.use_mcp(wrong)
+            manager.use_mcp(invalid)
         with pytest.raises(ConfigError):
             manager.use_mcp({"mcpServers": {"good": fake(), "bad": {"command": 3}}})
         assert manager.get_tool_info() == before == manager.get_tool_info("before")
@@ -186,11 +186,11 @@ def test_non_text_blocks_have_all_keys_of_a_dumped_model(tmp_path: Path) -> None
     ]
     lists = tmp_path / "lists.json"
     lists.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
-    servers = {f"s{n}": fake("--lists", str(lists), "--result", result(one)) for n, one in enumerate(blocks)}
-    dumped = [TypeAdapter(ContentBlock).validate_python(one).model_dump(by_alias=True) for one in blocks]
+    servers = {f"s{n}": fake("--lists", str(lists), "--result", result(block)) for n, block in enumerate(blocks)}
+    dumped = [TypeAdapter(ContentBlock).validate_python(block).model_dump(by_alias=True) for block in blocks]
     with ToolManager() as manager:
         manager.use_mcp({"mcpServers": servers})
         for number, expected in enumerate(dumped):
-            found = manager.call_tool(f"s{number}_look", {})
-            assert found == expected
-            assert list(found) == list(expected)
+            value = manager.call_tool(f"s{number}_look", {})
+            assert value == expected
+            assert list(value) == list(expected)

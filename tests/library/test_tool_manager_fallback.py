@@ -58,8 +58,11 @@ def test_fallback_guard_and_call_record_apply_to_a_server_that_never_started(
     log = TaskLog()
 
     async def ask() -> dict[str, Json]:
-        gone = {"command": "/there/is/no/such/program", "retry": "off"}
-        config = {"servers": {"gone": gone, "hidden": {**gone, "disable_tools": ["scrape"]}}, **ALLOWED}
+        missing_server = {"command": "/there/is/no/such/program", "retry": "off"}
+        config = {
+            "servers": {"gone": missing_server, "hidden": {**missing_server, "disable_tools": ["scrape"]}},
+            **ALLOWED,
+        }
         async with site() as (base, _), ToolManager(config=config, tool_blacklist=["gone/scrape_website"]) as manager:
             manager.set_task_log(log)
             page = {"url": f"{base}/page"}
@@ -79,7 +82,7 @@ def test_fallback_guard_and_call_record_apply_to_a_server_that_never_started(
         assert answers[name]["error"].startswith("Tool call failed: "), name
     assert "blacklisted" in answers["blacklisted"]["error"]
     records = recorded(caplog)
-    assert [(one["name"], one["verdict"], one["policy"]) for one in records] == [
+    assert [(record["name"], record["verdict"], record["policy"]) for record in records] == [
         ("gone__scrape", "ok", "fallback"),
         ("gone__scrape", "refused", "guard"),
         ("gone__scrape", "error", None),
@@ -111,15 +114,15 @@ def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_
     """MiroFlow's document, 1: it wraps the whole of the call. By default it is 1200 s."""
 
     async def ask() -> list[str]:
-        held: set[asyncio.StreamWriter] = set()
+        writers: set[asyncio.StreamWriter] = set()
 
         async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            held.add(writer)
+            writers.add(writer)
             while await reader.read(65536):
                 pass
 
-        deaf = await asyncio.start_server(never, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/page"
+        listener = await asyncio.start_server(never, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/page"
         retrying = counting(tmp_path, *["die-before"] * 9, retry={"attempts": 9, "backoff": 60, "max_backoff": 60})
         servers = {
             "silent": fake("--silent"),
@@ -127,20 +130,20 @@ def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_
             "scraping": {"command": "/there/is/no/such/program", "retry": "off"},
             "recorded": fake("--record", str(tmp_path / "record")),
         }
-        raised = []
+        timed_out = []
         async with ToolManager(config={"servers": servers, **ALLOWED}, timeout=1.5) as manager:
             calls = (("silent", "echo", {}), ("retrying", "read", {}), ("scraping", "scrape", {"url": url}))
             for server, tool, arguments in (*calls, ("recorded", "sleep", {"seconds": 60})):
                 with pytest.raises(asyncio.TimeoutError):
                     await manager.execute_tool_call(server, tool, arguments)
-                raised.append(server)
+                timed_out.append(server)
             assert (await manager.execute_tool_call("recorded", "echo", {"text": "next"}))["result"] == "next"
-        deaf.close()
-        for writer in held:
+        listener.close()
+        for writer in writers:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await asyncio.wait_for(writer.wait_closed(), PATIENCE)
-        return raised
+        return timed_out
 
     assert asyncio.run(ask()) == ["silent", "retrying", "scraping", "recorded"]
     assert "notifications/cancelled" in (tmp_path / "record").read_text()

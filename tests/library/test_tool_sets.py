@@ -43,12 +43,12 @@ def test_a_tool_set_keeps_its_order_and_reports_missing_tools(
     with_sets: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ToolManager.from_config(with_sets) as tools:
-        found = tools.get_tool_set("data_analysis_set")
+        tool_set = tools.get_tool_set("data_analysis_set")
         assert isinstance(tools, IToolManager)
-        assert [tool.tool_name for tool in found] == ["sql_tool", "excel_tool"]
-        assert list(found.missing) == ["plot_tool"]
-        assert "dead" in found.missing["plot_tool"]
-        assert asyncio.run(tools.async_get_tool_set("data_analysis_set")) == found
+        assert [tool.tool_name for tool in tool_set] == ["sql_tool", "excel_tool"]
+        assert list(tool_set.missing) == ["plot_tool"]
+        assert "dead" in tool_set.missing["plot_tool"]
+        assert asyncio.run(tools.async_get_tool_set("data_analysis_set")) == tool_set
         with pytest.raises(ValueError, match="data_analysis_set"):
             tools.get_tool_set("no_set")
     assert any("plot_tool" in record.getMessage() for record in caplog.records)
@@ -58,9 +58,9 @@ def test_a_profile_has_the_tools_of_its_sets_then_its_own_without_duplicates(wit
     """Seed 4.2: `tool_sets: [data_analysis_set]` and `tools: [search_tool]` become one list."""
     expected = ["sql_tool", "excel_tool", "search_tool"]
     with ToolManager.from_config(with_sets) as tools:
-        found = tools.get_profile("analyst")
-        assert [tool.tool_name for tool in found] == expected
-        assert list(found.missing) == ["plot_tool"]
+        profile = tools.get_profile("analyst")
+        assert [tool.tool_name for tool in profile] == expected
+        assert list(profile.missing) == ["plot_tool"]
         agent = {"tool_sets": ["data_analysis_set"], "tools": ["search_tool"]}
         assert [tool.tool_name for tool in asyncio.run(tools.async_get_profile(agent))] == expected
         assert [tool.tool_name for tool in tools.get_profile({"tools": ["excel_tool"]})] == ["excel_tool"]
@@ -83,26 +83,28 @@ def test_a_profile_includes_tools_by_their_tags(tmp_path: Path) -> None:
 
 def test_user_objects_for_config_logging_model_and_metrics_are_used(with_sets: Path) -> None:
     """Seed 6: IConfigLoader, IConfigSystem, ILLMClient, ILogger and IMetricsCollector."""
-    mine = Neighbours(with_sets)
+    neighbours = Neighbours(with_sets)
     for interface in (IConfigLoader, IConfigSystem, ILogger, ILLMClient):
-        assert isinstance(mine, interface)
-    collector: IMetricsCollector = mine
-    with ToolManager.from_config("agent.yaml", config_loader=mine, config_system=mine, collectors=[collector]) as tools:
-        assert mine.loaded == ["agent.yaml"]
+        assert isinstance(neighbours, interface)
+    collector: IMetricsCollector = neighbours
+    with ToolManager.from_config(
+        "agent.yaml", config_loader=neighbours, config_system=neighbours, collectors=[collector]
+    ) as tools:
+        assert neighbours.loaded == ["agent.yaml"]
         assert [tool.tool_name for tool in tools.get_tool_set("anything")] == ["search_tool"]
         assert [tool.tool_name for tool in tools.get_profile("analyst")] == ["search_tool"]
-        assert mine.asked == [(["anything"], []), (["data_analysis_set"], ["search_tool", "sql_tool"])]
-        executor = ToolExecutor(tools, logger=mine)
+        assert neighbours.merge_requests == [(["anything"], []), (["data_analysis_set"], ["search_tool", "sql_tool"])]
+        executor = ToolExecutor(tools, logger=neighbours)
         assert isinstance(executor, IToolExecutor)
         executor.execute("search_tool", {"a": 5})
         executor.execute("search_tool", {"a": "five"})
         formatter = tools.formatter
         assert isinstance(formatter, IToolFormatter)
-        assert formatter.detect_strategy(mine) == "function_calling"
-    assert mine.metrics == [("search_tool", "ok", True), ("search_tool", "invalid_parameters", False)]
-    done, refused = mine.lines
-    assert "local__search_tool" in done or "search_tool" in done
-    assert "{'a': 5}" in done
-    assert "search_tool of c_search.py" in done
-    assert "invalid_parameters" in refused
-    assert all(line.rstrip().endswith(" s") for line in mine.lines)
+        assert formatter.detect_strategy(neighbours) == "function_calling"
+    assert neighbours.metrics == [("search_tool", "ok", True), ("search_tool", "invalid_parameters", False)]
+    success, failure = neighbours.lines
+    assert "local__search_tool" in success or "search_tool" in success
+    assert "{'a': 5}" in success
+    assert "search_tool of c_search.py" in success
+    assert "invalid_parameters" in failure
+    assert all(line.rstrip().endswith(" s") for line in neighbours.lines)

@@ -46,13 +46,13 @@ def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_sugge
             "up__echos": "tool_not_found",
         }
         with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
-            done = ToolExecutor(tools).execute_many([(name, {}) for name in codes], parallel=True)
+            messages = ToolExecutor(tools).execute_many([(name, {}) for name in codes], parallel=True)
             for name in codes:
                 with pytest.raises(ValueError, match=name) as raised:
                     tools.get_tool(name)
                 assert getattr(raised.value, "code", None) == codes[name]
-    assert {message.tool_name: message.code for message in done} == codes
-    for message in done:
+    assert {message.tool_name: message.code for message in messages} == codes
+    for message in messages:
         assert message.error is not None
         assert message.error.startswith(f"{message.code}: ")
         assert KEY not in message.error
@@ -71,29 +71,29 @@ async def test_a_tool_of_one_server_does_not_wait_for_another(tmp_path: Path) ->
 
 def test_a_key_refused_during_a_call_is_reported_as_permission_denied(tmp_path: Path) -> None:
     """Of a REST endpoint, whose tool is listed whatever its key."""
-    seen: list[str | None] = []
+    keys: list[str | None] = []
 
     def answer(path: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
-        seen.append(headers.get("X-API-Key"))
+        keys.append(headers.get("X-API-Key"))
         return (403, DENIED) if path == "/forbidden" else (401, DENIED)
 
     with json_api(answer) as url:
         for name in ("forbidden", "unknown"):
             write(tmp_path, f"tools/native/{name}.yaml", {"api_url": f"{url}/{name}", "api_key": KEY})
         with ToolManager.from_config(write_config(tmp_path, {})) as tools:
-            done = [ToolExecutor(tools).execute(tool, {}) for tool in tools.load_tools()]
-    assert seen == [KEY, KEY]
-    assert [(message.code, message.output) for message in done] == [("permission_denied", None)] * 2
+            messages = [ToolExecutor(tools).execute(tool, {}) for tool in tools.load_tools()]
+    assert keys == [KEY, KEY]
+    assert [(message.code, message.output) for message in messages] == [("permission_denied", None)] * 2
 
 
 def test_a_call_to_a_tool_whose_server_died_reports_the_server_unavailable(tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    servers = {"up": fake(), "dying": fake("--die-if", str(gone))}
+    death_flag = tmp_path / "gone"
+    servers = {"up": fake(), "dying": fake("--die-if", str(death_flag))}
     with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
         executor = ToolExecutor(tools)
         echo = tools.get_tool("dying__echo")
         assert executor.execute(echo, {"text": "hello"}).output == "hello"
-        gone.touch()
+        death_flag.touch()
         executor.execute("dying__crash", {})
         for tool in (echo, "dying__echo", "dying/echo"):
             assert executor.execute(tool, {"text": "hello"}).code in ("server_unavailable", "circuit_open")
@@ -103,18 +103,18 @@ def test_a_call_to_a_tool_whose_server_died_reports_the_server_unavailable(tmp_p
 def test_a_functions_value_has_the_same_type_in_process_and_in_a_server(tmp_path: Path, name: str) -> None:
     source = VALUES.replace("def value", "@tool\ndef value").replace("async @tool\ndef", "@tool\nasync def")
     write(tmp_path, "tools/builtin/values.py", f"from mcp_hub import tool\n{source}")
-    here = runpy.run_path(str(write(tmp_path, "here.py", VALUES)))
+    functions = runpy.run_path(str(write(tmp_path, "here.py", VALUES)))
     with ToolManager.from_config(write_config(tmp_path, {})) as tools:
-        tools.tool_func(here[name])
+        tools.tool_func(functions[name])
         executor = ToolExecutor(tools)
-        for of, expected in AS_JSON.items():
+        for kind, expected in AS_JSON.items():
             for tool in (f"local/{name}", f"local_/{name}"):
                 for message in (
-                    executor.execute(tool, {"of": of}),
-                    asyncio.run(executor.async_execute(tool, {"of": of})),
+                    executor.execute(tool, {"of": kind}),
+                    asyncio.run(executor.async_execute(tool, {"of": kind})),
                 ):
                     assert message.error is None
-                    assert (of, message.output, type(message.output)) == (of, expected, type(expected))
+                    assert (kind, message.output, type(message.output)) == (kind, expected, type(expected))
 
 
 def test_only_values_with_json_text_are_marked_as_json(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_only_values_with_json_text_are_marked_as_json(tmp_path: Path) -> None:
         "from mcp_hub import tool\n" + VALUES.replace("def value(", "@tool\ndef value("),
     )
     with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
-        results = {of: tools.hub.call_sync("local", "value", {"of": of}) for of in AS_JSON}
-    marked = {of for of, result in results.items() if result.get("_meta") == {"mcp-hub/json": True}}
+        results = {kind: tools.hub.call_sync("local", "value", {"of": kind}) for kind in AS_JSON}
+    marked = {kind for kind, result in results.items() if result.get("_meta") == {"mcp-hub/json": True}}
     assert marked == {"truth", "whole", "real", "items", "pair", "day", "no_items"}
-    assert all("_meta" not in results[of] for of in AS_JSON.keys() - marked)
+    assert all("_meta" not in results[kind] for kind in AS_JSON.keys() - marked)
     assert results["whole"]["content"] == [{"type": "text", "text": "3"}]
 
 
@@ -136,10 +136,10 @@ def test_a_value_of_fastmcp_is_not_wrapped(tmp_path: Path) -> None:
         "content": [{"type": "text", "text": "42"}], "structuredContent": {"result": 42},
         "_meta": {"fastmcp": {"wrap_result": True}},
     }))  # fmt: skip
-    own = fake("--result", json.dumps({"content": [], "structuredContent": {"result": 42}}))
-    with ToolManager.from_config(write_config(tmp_path, {"fastmcp": entry, "own": own})) as tools:
-        done = ToolExecutor(tools).execute_many([("fastmcp__echo", {}), ("own__echo", {})])
-    assert [message.output for message in done] == [42, {"result": 42}]
+    plain = fake("--result", json.dumps({"content": [], "structuredContent": {"result": 42}}))
+    with ToolManager.from_config(write_config(tmp_path, {"fastmcp": entry, "own": plain})) as tools:
+        messages = ToolExecutor(tools).execute_many([("fastmcp__echo", {}), ("own__echo", {})])
+    assert [message.output for message in messages] == [42, {"result": 42}]
 
 
 def test_an_object_without_a_json_form_is_returned_unchanged_in_process() -> None:
@@ -162,8 +162,8 @@ def test_a_rest_response_that_is_not_an_object_is_returned_as_a_value(tmp_path: 
         for name in answers:
             write(tmp_path, f"tools/native/{name}.yaml", {"api_url": f"{url}/{name}"})
         with ToolManager.from_config(write_config(tmp_path, {})) as tools:
-            done = ToolExecutor(tools).execute_many([(name, {}) for name in answers])
-    assert [message.output for message in done] == [5, [1, 2], {"a": 1}, "five"]
+            messages = ToolExecutor(tools).execute_many([(name, {}) for name in answers])
+    assert [message.output for message in messages] == [5, [1, 2], {"a": 1}, "five"]
 
 
 def test_arguments_that_are_not_json_are_invalid_and_do_not_open_the_breaker(tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_arguments_that_are_not_json_are_invalid_and_do_not_open_the_breaker(tmp
             return a
 
         executor = ToolExecutor(tools)
-        wrong: list[Any] = [{"a": object()}, {"a": {1, object()}}, [1], "text"]
+        invalid: list[Any] = [{"a": object()}, {"a": {1, object()}}, [1], "text"]
         for name in ("up__add", "calculate"):
-            done = executor.execute_many([(name, parameters) for parameters in wrong * 2])
-            assert [message.code for message in done] == ["invalid_parameters"] * 8
-        done = executor.execute_many([("here", parameters) for parameters in wrong])
-        assert [message.code for message in done] == [None, None, "invalid_parameters", "invalid_parameters"]
+            messages = executor.execute_many([(name, parameters) for parameters in invalid * 2])
+            assert [message.code for message in messages] == ["invalid_parameters"] * 8
+        messages = executor.execute_many([("here", parameters) for parameters in invalid])
+        assert [message.code for message in messages] == [None, None, "invalid_parameters", "invalid_parameters"]
         assert executor.execute("up__echo", {"text": "still here"}).output == "still here"
 
 
@@ -201,21 +201,25 @@ def test_builtin_native_and_mcp_tools_have_their_class_schema_and_settings(tmp_p
     assert (native.api_url, native.auth_method) == ("http://127.0.0.1:9/search", "api_key")
     assert KEY not in repr(native)
     assert (native.name, native.description) == ("local__search_tool", "Search the web.")
-    assert [(one.name, one.type, one.required) for one in native.parameters] == [("q", "string", True)]
+    assert [(parameter.name, parameter.type, parameter.required) for parameter in native.parameters] == [
+        ("q", "string", True)
+    ]
     assert isinstance(builtin, BuiltinTool)
-    assert [(one.name, one.type, one.required) for one in builtin.parameters] == [("a", "integer", False)]
+    assert [(parameter.name, parameter.type, parameter.required) for parameter in builtin.parameters] == [
+        ("a", "integer", False)
+    ]
     assert isinstance(remote, MCPTool)
     assert remote.mcp_server_url is None
-    assert [one.name for one in remote.parameters] == ["text"]
+    assert [parameter.name for parameter in remote.parameters] == ["text"]
     assert [tool.source for tool in (native, builtin, remote)] == ["native", "builtin", "mcp"]
 
 
 def test_an_execute_endpoint_is_a_native_tool(tmp_path: Path) -> None:
     """Seed 4.1.1: `/execute` of a server that does not speak MCP."""
-    seen: list[Any] = []
+    requests: list[Any] = []
 
     def answer(path: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
-        seen.append((path, headers.get("Authorization"), body))
+        requests.append((path, headers.get("Authorization"), body))
         return 200, {"result": body["a"] + body["b"]}
 
     with json_api(answer) as url:
@@ -228,7 +232,7 @@ def test_an_execute_endpoint_is_a_native_tool(tmp_path: Path) -> None:
             executor = ToolExecutor(tools)
             assert executor.execute("add", {"a": 1, "b": 2}).output == 3
             assert executor.execute("add", {"a": 1}).code == "invalid_parameters"
-    assert seen == [("/execute", f"Bearer {KEY}", {"a": 1, "b": 2})]
+    assert requests == [("/execute", f"Bearer {KEY}", {"a": 1, "b": 2})]
 
 
 def test_the_formatter_of_a_manager_follows_the_configuration(tmp_path: Path) -> None:

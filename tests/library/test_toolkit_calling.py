@@ -14,19 +14,19 @@ from mcp_hub.config import Config
 from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.errors import InvalidParameters
 from tests.fakes.client import PATIENCE
-from tests.library.toolkits import NOTE, add, block, chunks, coroutine, names, plain, said, text
+from tests.library.toolkits import NOTE, add, block, chunks, coroutine, names, plain, text, text_response
 
 pytestmark = pytest.mark.anyio
 
 
 def generator() -> Generator[ToolResponse, None, None]:
-    yield said("a", stream=True, is_last=False)
-    yield said("a b", stream=True, is_last=True)
+    yield text_response("a", stream=True, is_last=False)
+    yield text_response("a b", stream=True, is_last=True)
 
 
 async def async_generator() -> AsyncGenerator[ToolResponse, None]:
-    yield said("a", stream=True)
-    yield said("a b", stream=True)
+    yield text_response("a", stream=True)
+    yield text_response("a b", stream=True)
 
 
 async def returned_generator() -> AsyncGenerator[ToolResponse, None]:
@@ -39,14 +39,14 @@ async def test_every_kind_of_tool_gives_chunks_that_end_in_is_last(
 ) -> None:
     """Check 40."""
     toolkit.register_tool_function(function)
-    got = await chunks(toolkit, function.__name__)
+    received = await chunks(toolkit, function.__name__)
     expected = ["a b"] if function in (plain, coroutine) else ["a", "a b"]
-    assert [chunk.content[0]["text"] for chunk in got] == expected
-    assert got[-1].is_last
+    assert [chunk.content[0]["text"] for chunk in received] == expected
+    assert received[-1].is_last
     task = asyncio.create_task(toolkit.call_tool_function(block(function.__name__)))
-    assert [chunk.content async for chunk in await task] == [chunk.content for chunk in got]
+    assert [chunk.content async for chunk in await task] == [chunk.content for chunk in received]
     directly = [chunk async for chunk in toolkit.call_tool_function(block(function.__name__))]
-    assert [chunk.content for chunk in directly] == [chunk.content for chunk in got]
+    assert [chunk.content for chunk in directly] == [chunk.content for chunk in received]
 
 
 async def test_a_blocking_sync_tool_does_not_delay_another_call(toolkit: Toolkit) -> None:
@@ -56,7 +56,7 @@ async def test_a_blocking_sync_tool_does_not_delay_another_call(toolkit: Toolkit
     def block_it() -> ToolResponse:
         entered.set()
         released.wait(PATIENCE)
-        return said("released")
+        return text_response("released")
 
     toolkit.register_tool_function(block_it)
     toolkit.register_tool_function(add)
@@ -68,68 +68,68 @@ async def test_a_blocking_sync_tool_does_not_delay_another_call(toolkit: Toolkit
 
 
 async def test_chunks_arrive_while_the_tool_runs_and_a_last_one_is_always_marked(toolkit: Toolkit) -> None:
-    go = asyncio.Event()
+    resume = asyncio.Event()
 
     async def steps() -> AsyncGenerator[ToolResponse, None]:
-        yield said("first", is_last=False)
-        await go.wait()
-        yield said("first second", is_last=False)
+        yield text_response("first", is_last=False)
+        await resume.wait()
+        yield text_response("first second", is_last=False)
 
     async def nothing() -> AsyncGenerator[ToolResponse, None]:
         return
-        yield said("never")
+        yield text_response("never")
 
     toolkit.register_tool_function(steps)
     toolkit.register_tool_function(nothing)
     stream = toolkit.call_tool_function(block("steps"))
     async with asyncio.timeout(PATIENCE):
         assert (await anext(stream)).content[0]["text"] == "first"
-        go.set()
-        rest = [(chunk.content[0]["text"], chunk.is_last) async for chunk in stream]
-    assert rest == [("first second", False), ("first second", True)]
+        resume.set()
+        remainder = [(chunk.content[0]["text"], chunk.is_last) async for chunk in stream]
+    assert remainder == [("first second", False), ("first second", True)]
     (empty,) = await chunks(toolkit, "nothing")
     assert (empty.content, empty.is_last) == ([], True)
 
 
 async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: Toolkit) -> None:
     """`is_interrupted` of seed 001, line 98; row A004-18 has the words of the note."""
-    ended = asyncio.Event()
+    closed = asyncio.Event()
 
     async def endless() -> AsyncGenerator[ToolResponse, None]:
         try:
-            yield said("so far", is_last=False)
+            yield text_response("so far", is_last=False)
             await asyncio.sleep(PATIENCE)
         finally:
-            ended.set()
+            closed.set()
 
     async def silent() -> ToolResponse:
         await asyncio.sleep(PATIENCE)
-        return said("never")
+        return text_response("never")
 
-    got: list[ToolResponse] = []
+    received: list[ToolResponse] = []
 
     async def take(name: str) -> None:
         async for chunk in await toolkit.call_tool_function(block(name)):
-            got.append(chunk)
-            begun.set()
+            received.append(chunk)
+            started.set()
 
     for function in (endless, silent):
         toolkit.register_tool_function(function)
-    begun = asyncio.Event()
+    started = asyncio.Event()
     taking = asyncio.create_task(take("endless"))
     async with asyncio.timeout(PATIENCE):
-        await begun.wait()
+        await started.wait()
         taking.cancel()
         await taking
-        await ended.wait()
-    assert [one["text"] for one in got[-1].content] == ["so far", NOTE]
-    assert (got[-1].is_last, got[-1].is_interrupted) == (True, True)
+        await closed.wait()
+    assert [content["text"] for content in received[-1].content] == ["so far", NOTE]
+    assert (received[-1].is_last, received[-1].is_interrupted) == (True, True)
     taking = asyncio.create_task(take("silent"))
     await asyncio.sleep(0)
     taking.cancel()
     async with asyncio.timeout(PATIENCE):
         await taking
-    assert [one["text"] for one in got[-1].content] == [NOTE]
+    assert [content["text"] for content in received[-1].content] == [NOTE]
 
 
 async def test_an_exception_of_a_tool_is_returned_as_text_or_raised(toolkit: Toolkit) -> None:
@@ -142,7 +142,7 @@ async def test_an_exception_of_a_tool_is_returned_as_text_or_raised(toolkit: Too
         raise Odd("boom")
 
     async def late() -> AsyncGenerator[ToolResponse, None]:
-        yield said("so far")
+        yield text_response("so far")
         raise Odd("late")
 
     def wrong() -> str:
@@ -168,7 +168,7 @@ async def test_a_post_processor_receives_the_original_call_and_every_chunk(toolk
 
     def upper(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
         calls.append(call)
-        return None if response.content[0]["text"] == "a" else said(response.content[0]["text"].upper())
+        return None if response.content[0]["text"] == "a" else text_response(response.content[0]["text"].upper())
 
     async def later(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
         await asyncio.sleep(0)
@@ -197,22 +197,22 @@ async def test_a_result_withheld_by_a_policy_is_not_yielded_as_a_chunk(toolkit: 
         return config.model_copy(update={"servers": servers})
 
     toolkit.hub.change_sync(withholding)
-    got = [chunk.content[0]["text"] for chunk in await chunks(toolkit, "async_generator")]
-    assert got[0] == "a"
-    assert "withheld" in got[1]
-    assert len(got) == 2
+    texts = [chunk.content[0]["text"] for chunk in await chunks(toolkit, "async_generator")]
+    assert texts[0] == "a"
+    assert "withheld" in texts[1]
+    assert len(texts) == 2
 
 
 async def test_a_tool_can_modify_its_own_toolkit(toolkit: Toolkit) -> None:
     async def learn() -> ToolResponse:
         toolkit.create_tool_group("learned", "New.", active=True)
         toolkit.register_tool_function(add, "learned")
-        return said(await text(toolkit, "add", a=1))
+        return text_response(await text(toolkit, "add", a=1))
 
     def learn_more() -> ToolResponse:
         toolkit.register_tool_function(plain, "learned")
         toolkit.update_tool_groups(["learned"], active=False)
-        return said("done")
+        return text_response("done")
 
     toolkit.register_tool_function(learn)
     toolkit.register_tool_function(learn_more)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
 from tests.fakes.client import PATIENCE, fake
-from tests.library.toolkits import add, block, chunks, names, parameters, said, text
+from tests.library.toolkits import add, block, chunks, names, parameters, text, text_response
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_an_extended_model_adds_validated_arguments_and_metadata_has_the_e
     toolkit: Toolkit,
 ) -> None:
     def finish(response: str, **fields: Any) -> ToolResponse:
-        return said(response, metadata={"success": True})
+        return text_response(response, metadata={"success": True})
 
     toolkit.register_tool_function(finish)
     toolkit.register_tool_function(add)
@@ -40,9 +40,9 @@ async def test_an_extended_model_adds_validated_arguments_and_metadata_has_the_e
         "properties": {"response": {"type": "string"}, "total": {"type": "integer", "description": "The sum."}},
         "required": ["response", "total"],
     }
-    (done,) = await chunks(toolkit, "finish", response="r", total=3)
-    assert done.metadata == {"success": True, "response_msg": '{"total":3}'}
-    assert done.is_last
+    (chunk,) = await chunks(toolkit, "finish", response="r", total=3)
+    assert chunk.metadata == {"success": True, "response_msg": '{"total":3}'}
+    assert chunk.is_last
     assert (await text(toolkit, "finish", response="r", total="x")).startswith("Error: ")
 
     class Clash(BaseModel):
@@ -81,11 +81,11 @@ def test_skills_are_read_from_their_directories(tmp_path: Path) -> None:
     toolkit.remove_agent_skill("maps")
     toolkit.remove_agent_skill("maps")
     assert toolkit.get_agent_skill_prompt() is None
-    other = Toolkit("Skills:", "{name} in {dir}")
-    other.register_agent_skill(str(skill))
-    assert other.get_agent_skill_prompt() == f"Skills:\nmaps in {skill}"
+    second = Toolkit("Skills:", "{name} in {dir}")
+    second.register_agent_skill(str(skill))
+    assert second.get_agent_skill_prompt() == f"Skills:\nmaps in {skill}"
     toolkit.close()
-    other.close()
+    second.close()
 
 
 # --- MCP clients -----------------------------------------------------------------------------------------------------
@@ -99,10 +99,10 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def client() -> AsyncIterator[StdIOStatefulClient]:
     entry = fake("--name", "one")
-    made = StdIOStatefulClient("one", command=entry["command"], args=entry["args"])
-    await made.connect()
-    yield made
-    await made.close()
+    instance = StdIOStatefulClient("one", command=entry["command"], args=entry["args"])
+    await instance.connect()
+    yield instance
+    await instance.close()
 
 
 async def test_the_process_of_a_server_ends_if_connecting_to_it_is_cancelled() -> None:
@@ -131,7 +131,7 @@ async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
         enable_funcs=["echo", "add", "fail"],
         disable_funcs=["pid"],
         preset_kwargs_mapping={"add": {"b": 40}},
-        postprocess_func=lambda call, response: said(f"{call['name']}: {response.content[0]['text']}"),
+        postprocess_func=lambda call, response: text_response(f"{call['name']}: {response.content[0]['text']}"),
     )
     assert names(toolkit) == []
     assert names(toolkit, ["remote"]) == ["echo", "add", "fail"]
@@ -155,7 +155,7 @@ async def test_a_client_can_return_raw_results_and_a_single_function(
     toolkit: Toolkit, client: StdIOStatefulClient
 ) -> None:
     await toolkit.register_mcp_client(client, enable_funcs=["echo"], wrap_tool_result=False)
-    (raw,) = [one async for one in toolkit.call_tool_function(block("echo", text="x"))]
+    (raw,) = [chunk async for chunk in toolkit.call_tool_function(block("echo", text="x"))]
     assert (raw.content[0].text, raw.isError, raw["futureTop"]) == ("x", False, {"n": 10**25})
     toolkit.register_tool_function(await client.get_callable_function("add"), preset_kwargs={"a": 1})
     assert await text(toolkit, "add", b=1) == "2"
@@ -171,31 +171,31 @@ async def test_an_async_post_processor_of_a_client_keeps_or_replaces_what_its_to
     toolkit: Toolkit, client: StdIOStatefulClient
 ) -> None:
     """Seed 001, line 80: None keeps the response, a ToolResponse replaces it. Seed 004, line 55: it may be async."""
-    seen: list[tuple[str, Any]] = []
+    inputs: list[tuple[str, Any]] = []
 
     async def process(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
-        seen.append((call["name"], call["input"]))
-        return said("other", metadata={"changed": True}) if call["name"] == "add" else None
+        inputs.append((call["name"], call["input"]))
+        return text_response("other", metadata={"changed": True}) if call["name"] == "add" else None
 
     await toolkit.register_mcp_client(client, enable_funcs=["echo", "add"], postprocess_func=process)
-    (kept,) = await chunks(toolkit, "echo", text="x")
-    assert (kept.content, kept.metadata) == ([{"type": "text", "text": "x"}], {"x/y": 1})
+    (unchanged,) = await chunks(toolkit, "echo", text="x")
+    assert (unchanged.content, unchanged.metadata) == ([{"type": "text", "text": "x"}], {"x/y": 1})
     (changed,) = await chunks(toolkit, "add", a=1, b=2)
     assert (changed.content, changed.metadata, changed.is_last) == (
         [{"type": "text", "text": "other"}], {"changed": True}, True,
     )  # fmt: skip
-    assert seen == [("echo", {"text": "x"}), ("add", {"a": 1, "b": 2})]
+    assert inputs == [("echo", {"text": "x"}), ("add", {"a": 1, "b": 2})]
     await toolkit.remove_mcp_clients(["one"])
     await toolkit.register_mcp_client(client, enable_funcs=["echo"], postprocess_func=process, wrap_tool_result=False)
-    (raw,) = [one async for one in toolkit.call_tool_function(block("echo", text="x"))]
+    (raw,) = [chunk async for chunk in toolkit.call_tool_function(block("echo", text="x"))]
     assert raw["futureTop"] == {"n": 10**25}
 
 
 async def test_invalid_registrations_of_a_client_are_errors(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
     entry = fake()
-    apart = StdIOStatefulClient("apart", command=entry["command"], args=entry["args"])
+    unconnected = StdIOStatefulClient("apart", command=entry["command"], args=entry["args"])
     with pytest.raises(RuntimeError, match=r"Use the `connect\(\)` method first"):
-        await toolkit.register_mcp_client(apart)
+        await toolkit.register_mcp_client(unconnected)
     with pytest.raises(ValueError, match="echo"):
         await toolkit.register_mcp_client(client, enable_funcs=["echo"], disable_funcs=["echo"])
     with pytest.raises(TypeError):

@@ -40,8 +40,8 @@ async def test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch(
         "sums": {"type": "boolean", "default": False, "description": "Adding."},
         "words": {"type": "boolean", "default": False, "description": "Saying."},
     }
-    for wrong in ({"sums": True, "words": "yes"}, {"sums": True, "nope": True}):
-        assert (await text(toolkit, "reset_equipped_tools", **wrong)).startswith("Invalid arguments: ")
+    for arguments in ({"sums": True, "words": "yes"}, {"sums": True, "nope": True}):
+        assert (await text(toolkit, "reset_equipped_tools", **arguments)).startswith("Invalid arguments: ")
     assert names(toolkit) == ["plain", "reset_equipped_tools"]  # nothing has changed
     notes = "## About Tool Group 'sums'\nAdd slowly."
     assert await text(toolkit, "reset_equipped_tools", sums=True) == (
@@ -65,10 +65,10 @@ async def test_groups_are_switched_and_removed_with_their_tools_and_their_state_
     assert state == {"active_groups": ["one", "two"]}
     toolkit.load_state_dict({"active_groups": ["two"]})
     assert names(toolkit) == ["plain"]
-    bad: list[Any] = [{}, [], {"active_groups": "one"}, {"active_groups": ["one"], "more": 1}]
-    for wrong in bad:
+    invalid_states: list[Any] = [{}, [], {"active_groups": "one"}, {"active_groups": ["one"], "more": 1}]
+    for invalid_state in invalid_states:
         with pytest.raises(ValueError, match="active_groups"):
-            toolkit.load_state_dict(wrong)
+            toolkit.load_state_dict(invalid_state)
     toolkit.load_state_dict({**state, "more": 1}, strict=False)
     assert toolkit.state_dict() == state
     with pytest.raises(ValueError, match="basic"):
@@ -147,8 +147,8 @@ async def test_a_toolkit_is_served_with_its_clients_its_presets_and_its_groups(t
         assert await served.tool_names() == ["reset_equipped_tools", "spell"]
         result = await served.call("spell", {"word": "hub"}, _meta={"progressToken": "t"})
         assert result["content"][0]["text"] == "hub"
-        told = await served.notified("notifications/progress", 3)
-        assert [note["params"]["message"] for note in told] == ["h", "hu", "hub"]
+        progress = await served.notified("notifications/progress", 3)
+        assert [note["params"]["message"] for note in progress] == ["h", "hu", "hub"]
         refused = await served.call("add", {"a": 2})
         assert refused["_meta"]["mcp-hub/error"]["code"] == "group_inactive"
         assert "Be quick." in await served.text("reset_equipped_tools", {"remote": True})

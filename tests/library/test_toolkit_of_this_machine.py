@@ -41,14 +41,14 @@ async def test_a_toolkit_of_a_configuration_lists_and_calls_its_servers() -> Non
         assert names(toolkit, ["other"]) == []
         assert names(toolkit, ["basic"]) == listed
         assert list(parameters(toolkit, "demo__search")["properties"]) == ["query", "key"]
-        printed = await text(toolkit, "code__execute_python_code", code="print(6 * 7)")
-        assert printed == "<returncode>0</returncode><stdout>42\n</stdout><stderr></stderr>"
+        output = await text(toolkit, "code__execute_python_code", code="print(6 * 7)")
+        assert output == "<returncode>0</returncode><stdout>42\n</stdout><stderr></stderr>"
         assert await text(toolkit, "demo__search", query="x", limit=9) == '{"key": "none", "found": ["x 1"]}'
         assert (await text(toolkit, "demo__multiply", a="x")).startswith("Error: ")
         off = "FunctionInactiveError: The function 'demo__say' is in the inactive group 'talk'. "
         assert (await text(toolkit, "demo__say", text="hello")).startswith(off)
-        for absent in ("demo__divide", "demo__nothing", "dead__any"):
-            assert (await text(toolkit, absent)).startswith("FunctionNotFoundError: ")
+        for name in ("demo__divide", "demo__nothing", "dead__any"):
+            assert (await text(toolkit, name)).startswith("FunctionNotFoundError: ")
         toolkit.hub.groups.update("talk", active=True)
         assert "demo__say" in names(toolkit)
         assert await text(toolkit, "demo__say", text="hello") == "The server says: hello"
@@ -96,9 +96,9 @@ async def test_text_file_tools_read_the_policy_variable_at_each_call_and_are_ann
         else:
             monkeypatch.setenv(RAW_TEXT_VARIABLE, policy)
         in_force = policy if policy in ("deny", "allow") else "warn"
-        for name, more in calls:
+        for name, arguments in calls:
             caplog.clear()
-            (chunk,) = await chunks(toolkit, name, file_path=str(file), **more)
+            (chunk,) = await chunks(toolkit, name, file_path=str(file), **arguments)
             assert chunk.metadata == {
                 "dangerous_io": True,
                 "policy": in_force,
@@ -107,9 +107,9 @@ async def test_text_file_tools_read_the_policy_variable_at_each_call_and_are_ann
                 "blocked": in_force == "deny",
                 "reason": "bypass_filesystem",
             }
-            said = "Blocked by policy: raw OS file access is disabled. Use FileSystem service tools instead."
-            assert (chunk.content[0]["text"] == said) == (in_force == "deny")
-            assert bool([one for one in caplog.records if name in one.getMessage()]) == (in_force == "warn")
+            refusal = "Blocked by policy: raw OS file access is disabled. Use FileSystem service tools instead."
+            assert (chunk.content[0]["text"] == refusal) == (in_force == "deny")
+            assert bool([record for record in caplog.records if name in record.getMessage()]) == (in_force == "warn")
     assert file.exists() == (in_force != "deny")
     assert in_force == "deny" or file.read_text() == "one\ntwo\n"
 
@@ -119,13 +119,13 @@ async def test_the_built_in_text_file_server_reads_the_programs_policy_variable_
 ) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one\n")
-    found = []
+    outcomes = []
     async with Toolkit(config={"servers": {"raw": {"builtin": "text_files"}}}) as toolkit:
         for policy in ("allow", "deny", "warn", "deny"):
             monkeypatch.setenv(RAW_TEXT_VARIABLE, policy)
             outcome = await toolkit.hub.call("raw", "view_text_file", {"file_path": str(file)})
-            found.append((outcome["_meta"]["policy"], outcome["_meta"]["blocked"]))
-    assert found == [("allow", False), ("deny", True), ("warn", False), ("deny", True)]
+            outcomes.append((outcome["_meta"]["policy"], outcome["_meta"]["blocked"]))
+    assert outcomes == [("allow", False), ("deny", True), ("warn", False), ("deny", True)]
 
 
 async def test_child_programs_end_with_their_call_and_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +135,12 @@ async def test_child_programs_end_with_their_call_and_inherit_no_secrets(monkeyp
         toolkit.register_tool_function(mcp_hub.execute_python_code)
         toolkit.register_tool_function(mcp_hub.execute_shell_command)
         code = "import os; print(os.environ.get('CANARY_API_KEY'), 'x' * 200_000)"
-        printed = await text(toolkit, "execute_python_code", code=code, timeout=60)
-        assert printed.startswith("<returncode>0</returncode><stdout>None xxx")
-        assert printed.count("x") == 200_000
-        ended = await text(toolkit, "execute_shell_command", command="sleep 600; echo never", timeout=1)
+        output = await text(toolkit, "execute_python_code", code=code, timeout=60)
+        assert output.startswith("<returncode>0</returncode><stdout>None xxx")
+        assert output.count("x") == 200_000
+        timed_out = await text(toolkit, "execute_shell_command", command="sleep 600; echo never", timeout=1)
         sentence = "TimeoutError: The command execution exceeded the timeout of 1 seconds."
-        assert ended == f"<returncode>-1</returncode><stdout></stdout><stderr>{sentence}</stderr>"
+        assert timed_out == f"<returncode>-1</returncode><stdout></stdout><stderr>{sentence}</stderr>"
         async for chunk in toolkit.tools["execute_shell_command"].call(arguments={"command": "echo called"}):
             assert chunk.content[0]["text"] == "<returncode>0</returncode><stdout>called\n</stdout><stderr></stderr>"
     directly = await mcp_hub.execute_shell_command("exit 3")
@@ -159,7 +159,7 @@ async def test_the_id_of_a_block_is_in_the_record_of_its_call(
     for name in ("add", "late", "absent"):
         async for _ in toolkit.call_tool_function({**block(name, a=1, b=5), "id": f"of-{name}"}):
             pass
-    records = [one.getMessage() for one in caplog.records if one.name == "mcp_hub.calls"]
+    records = [entry.getMessage() for entry in caplog.records if entry.name == "mcp_hub.calls"]
     assert [f'"id":"of-{name}"' in record for name, record in zip(("add", "late", "absent"), records, strict=True)] == [
         True
     ] * 3

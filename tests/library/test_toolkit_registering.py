@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from mcp_hub import Toolkit, ToolResponse
-from tests.library.toolkits import Point, add, names, parameters, said, text
+from tests.library.toolkits import Point, add, names, parameters, text, text_response
 
 pytestmark = pytest.mark.anyio
 
@@ -45,28 +45,28 @@ def test_function_schemas_equal_those_of_agentscope() -> None:
 async def test_equal_function_names_are_refused_skipped_replaced_or_renamed(toolkit: Toolkit) -> None:
     """Check 37."""
 
-    def other(a: int) -> ToolResponse:
-        return said("other")
+    def namesake(a: int) -> ToolResponse:
+        return text_response("other")
 
-    other.__name__ = "add"
+    namesake.__name__ = "add"
     toolkit.register_tool_function(add)
     with pytest.raises(ValueError, match=r"^A function with name 'add' is already registered in the toolkit\.$"):
-        toolkit.register_tool_function(other)
-    toolkit.register_tool_function(other, namesake_strategy="skip")
+        toolkit.register_tool_function(namesake)
+    toolkit.register_tool_function(namesake, namesake_strategy="skip")
     assert await text(toolkit, "add", a=1) == "3"
-    toolkit.register_tool_function(other, namesake_strategy="rename")
+    toolkit.register_tool_function(namesake, namesake_strategy="rename")
     assert names(toolkit) == ["add", "add_2"]
     assert toolkit.tools["add_2"].original_name == "add"
     assert (await text(toolkit, "add", a=1), await text(toolkit, "add_2", a=1)) == ("3", "other")
-    toolkit.register_tool_function(other, namesake_strategy="override")
+    toolkit.register_tool_function(namesake, namesake_strategy="override")
     assert names(toolkit) == ["add", "add_2"]
     assert await text(toolkit, "add", a=1) == "other"
     with pytest.raises(ValueError, match="strategy"):
-        toolkit.register_tool_function(other, namesake_strategy="other")  # type: ignore[arg-type]
-    async with Toolkit() as again:  # after a restart
+        toolkit.register_tool_function(namesake, namesake_strategy="other")  # type: ignore[arg-type]
+    async with Toolkit() as restarted:  # after a restart
         for _ in range(2):
-            again.register_tool_function(add, namesake_strategy="rename")
-        assert names(again) == ["add", "add_2"]
+            restarted.register_tool_function(add, namesake_strategy="rename")
+        assert names(restarted) == ["add", "add_2"]
 
 
 async def test_a_handwritten_schema_is_used_and_loses_titles_but_not_title_properties(
@@ -75,7 +75,7 @@ async def test_a_handwritten_schema_is_used_and_loses_titles_but_not_title_prope
     """Check 41."""
 
     def wrapper(**arguments: Any) -> ToolResponse:
-        return said(str(arguments))
+        return text_response(str(arguments))
 
     properties = {"title": {"type": "string", "title": "Title"}, "query": {"type": "string"}}
     schema = {
@@ -89,10 +89,10 @@ async def test_a_handwritten_schema_is_used_and_loses_titles_but_not_title_prope
     toolkit.register_tool_function(wrapper, json_schema=schema)
     assert parameters(toolkit, "search")["properties"] == {"title": {"type": "string"}, "query": {"type": "string"}}
     assert await text(toolkit, "search", query="q", title="t") == "{'query': 'q', 'title': 't'}"
-    wrong: list[Any] = [{"type": "function"}, {"type": "function", "function": []}, {"name": "search"}]
-    for bad in wrong:
+    invalid_schemas: list[Any] = [{"type": "function"}, {"type": "function", "function": []}, {"name": "search"}]
+    for invalid_schema in invalid_schemas:
         with pytest.raises(TypeError):
-            toolkit.register_tool_function(wrapper, json_schema=bad)
+            toolkit.register_tool_function(wrapper, json_schema=invalid_schema)
     assert names(toolkit) == ["search"]
 
 
@@ -102,7 +102,7 @@ async def test_presets_and_partial_arguments_are_hidden_and_override(
     secret = object()
 
     def send(to: str, key: Any, user: str = "nobody") -> ToolResponse:
-        return said(f"{to} {key is secret} {user}")
+        return text_response(f"{to} {key is secret} {user}")
 
     toolkit.register_tool_function(send, preset_kwargs={"key": secret, "user": "me"}, func_description="Said.")
     assert list(parameters(toolkit, "send")["properties"]) == ["to"]
@@ -118,7 +118,7 @@ async def test_presets_and_partial_arguments_are_hidden_and_override(
 
 async def test_a_function_receives_arguments_unconverted(toolkit: Toolkit) -> None:
     def where(point: Point, *rest: int, unit: Literal["m", "km"] = "m", **more: int) -> ToolResponse:
-        return said(f"{type(point).__name__} {rest} {unit} {more}")
+        return text_response(f"{type(point).__name__} {rest} {unit} {more}")
 
     toolkit.register_tool_function(where, include_var_positional=True, include_var_keyword=True)
     assert await text(toolkit, "where", point={"x": 1}, rest=[1, 2], more={"y": 3}) == "dict (1, 2) m {'y': 3}"
@@ -133,32 +133,32 @@ async def test_a_function_with_var_keywords_accepts_what_its_schema_allows(toolk
         kwargs: dict[str, int]
 
     def generate_response(**kwargs: Any) -> ToolResponse:
-        return said(json.dumps(kwargs, sort_keys=True))
+        return text_response(json.dumps(kwargs, sort_keys=True))
 
     def finish(response: str, **answer: Any) -> ToolResponse:
-        return said(json.dumps([response, answer], sort_keys=True))
+        return text_response(json.dumps([response, answer], sort_keys=True))
 
     for function in (generate_response, finish):
         toolkit.register_tool_function(function)
     assert "additionalProperties" not in parameters(toolkit, "generate_response")
     assert await text(toolkit, "generate_response", any={"x": 1}, more=[2]) == '{"any": {"x": 1}, "more": [2]}'
     assert await text(toolkit, "finish", response="r", other=1) == '["r", {"other": 1}]'
-    given = {"answer": {"x": 1}, "kwargs": {"y": 2}}
+    arguments = {"answer": {"x": 1}, "kwargs": {"y": 2}}
     for name in ("generate_response", "finish"):
         toolkit.set_extended_model(name, Answer)
-    assert await text(toolkit, "generate_response", **given) == json.dumps(given)
-    assert await text(toolkit, "finish", response="r", **given) == json.dumps(["r", given])
+    assert await text(toolkit, "generate_response", **arguments) == json.dumps(arguments)
+    assert await text(toolkit, "finish", response="r", **arguments) == json.dumps(["r", arguments])
     assert (await text(toolkit, "generate_response", answer={"x": "one"}, kwargs={})).startswith("Error: ")
     (listed,) = [card for card in await toolkit.hub.list() if card.name == "finish"]
-    outcome = await toolkit.hub.call(listed.server, "finish", {"response": "r", **given, "more": True})
-    assert json.loads(outcome["content"][0]["text"]) == ["r", {**given, "more": True}]
+    outcome = await toolkit.hub.call(listed.server, "finish", {"response": "r", **arguments, "more": True})
+    assert json.loads(outcome["content"][0]["text"]) == ["r", {**arguments, "more": True}]
 
 
 async def test_the_keyword_names_of_both_documents_are_accepted(toolkit: Toolkit) -> None:
     """Seed 001, line 82 and seed 004, line 53: `set_extended_model`; seed 001, line 32: `register_mcp_server`."""
 
     def finish(**answer: Any) -> ToolResponse:
-        return said(str(answer))
+        return text_response(str(answer))
 
     toolkit.register_tool_function(tool_func=finish, group_name="basic")
     toolkit.set_extended_model(finish_function_name="finish", structured_model=Point)
@@ -191,17 +191,19 @@ async def test_a_value_sent_over_mcp_for_a_preset_argument_is_dropped(
     toolkit: Toolkit, caplog: pytest.LogCaptureFixture
 ) -> None:
     def opened(door: str, key: str) -> ToolResponse:
-        return said(f"{door} {key}")
+        return text_response(f"{door} {key}")
 
     toolkit.register_tool_function(opened, preset_kwargs={"key": "sesame"})
     toolkit.register_tool_function(functools.partial(opened, key="sesame"), func_name="bound")
-    written = {
+    handwritten = {
         "type": "object",
         "properties": {"door": {"type": "string"}, "key": {"type": "string"}},
         "required": ["door", "key"],
         "additionalProperties": False,
     }
-    toolkit.register_tool_function(opened, preset_kwargs={"key": "sesame"}, json_schema=written, func_name="by_hand")
+    toolkit.register_tool_function(
+        opened, preset_kwargs={"key": "sesame"}, json_schema=handwritten, func_name="by_hand"
+    )
     for card in await toolkit.hub.list():
         caplog.clear()
         outcome = await toolkit.hub.call(card.server, card.name, {"door": "d", "key": "mine"})

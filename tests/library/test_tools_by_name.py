@@ -122,15 +122,15 @@ def test_functions_return_their_value_unchanged(manager: ToolManager) -> None:
 
 
 def test_a_registered_function_needs_no_schema_and_gets_what_was_sent(manager: ToolManager) -> None:
-    seen: list[Json] = []
+    calls: list[Json] = []
 
     def takes_all(q: Any, **more: Any) -> str:
-        seen.append({"q": q, **more})
+        calls.append({"q": q, **more})
         return "taken"
 
     manager.register("all", "d", {"q": ("str | None", "what"), "n": (int, "how many")}, takes_all)
     assert manager.call_tool("all", {"q": ["a"], "n": 1}) == "taken"
-    assert seen == [{"q": ["a"], "n": 1}]
+    assert calls == [{"q": ["a"], "n": 1}]
     assert manager.call_tool("all", {}).startswith("Error: ")
     assert manager.call_tool("all", {"q": 1, "n": "many"}).startswith("Error: ")
 
@@ -217,7 +217,7 @@ def test_check_34_servers_work_without_fastmcp_and_markitdown_and_stdin_is_never
         except ImportError as error:
             print(error)
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -225,8 +225,8 @@ def test_check_34_servers_work_without_fastmcp_and_markitdown_and_stdin_is_never
         timeout=PATIENCE,
         check=True,
     )
-    works, blocked, missing = done.stdout.splitlines()
-    assert works == "works"
+    echoed, blocked, missing = completed.stdout.splitlines()
+    assert echoed == "works"
     assert blocked.startswith("fastmcp is not installed")
     assert "pip install" in missing
 
@@ -254,18 +254,18 @@ OBJECTS = (
 
 def test_python_objects_reach_a_function_and_come_back_untouched() -> None:
     """Agently's document, 6: what JSON has no word for is not checked and not converted."""
-    seen: list[Any] = []
+    received: list[Any] = []
 
     def anything(v: Any) -> Any:
-        seen.append(v)
+        received.append(v)
         return v
 
     def path(v: Path) -> Path:
-        seen.append(v)
+        received.append(v)
         return v
 
     async def model(v: Point, w: Any = None) -> Point:
-        seen.append(v)
+        received.append(v)
         return v
 
     with ToolManager() as manager:
@@ -276,31 +276,31 @@ def test_python_objects_reach_a_function_and_come_back_untouched() -> None:
         for name in ("anything", "path", "model", "typed"):
             for value in OBJECTS[:-1] if name != "anything" else OBJECTS:
                 assert manager.call_tool(name, {"v": value}) is value, (name, value)
-                assert seen.pop() is value
-        given: Json = {"x": 1, "y": [2]}
-        assert manager.call_tool("anything", {"v": given}) is given
+                assert received.pop() is value
+        mapping: Json = {"x": 1, "y": [2]}
+        assert manager.call_tool("anything", {"v": mapping}) is mapping
         valid = {"x": 1, "y": 2}
         assert manager.call_tool("model", {"v": valid}) is valid, "the annotation is checked, nothing is converted"
-        assert manager.call_tool("model", {"v": given}).startswith("Error: ")
+        assert manager.call_tool("model", {"v": mapping}).startswith("Error: ")
         assert manager.call_tool("path", {"v": 3}).startswith("Error: ")
         assert "missing 1 required positional argument: 'v'" in manager.call_tool("model", {"w": Odd()})
 
 
 def test_rules_inspect_the_contents_of_python_objects(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="mcp_hub.calls")
-    asked: list[Any] = []
+    urls: list[Any] = []
 
     class Address:
         def __str__(self) -> str:
             return "https://huggingface.co/datasets/x"
 
     with ToolManager() as manager:
-        manager.register("scrape", "d", {"url": (str, "")}, lambda url, **more: asked.append(url))
+        manager.register("scrape", "d", {"url": (str, "")}, lambda url, **more: urls.append(url))
         for hidden in (Address(), Pair("https://huggingface.co/datasets/x"), {Address(): 1, "b": b"\xff"}):
             assert "Hugging Face" in manager.call_tool("scrape", {"url": hidden})
         manager.call_tool("scrape", {"url": Path("page"), "api_key": b"sk-1234567890abcdef"})
-    assert asked == [Path("page")]
-    *_, record = [json.loads(one.getMessage()) for one in caplog.records if one.name == "mcp_hub.calls"]
+    assert urls == [Path("page")]
+    *_, record = [json.loads(entry.getMessage()) for entry in caplog.records if entry.name == "mcp_hub.calls"]
     assert record["arguments"] == {"url": "page", "api_key": "***"}
 
 
@@ -327,13 +327,13 @@ def test_servers_that_are_added_concurrently_do_not_replace_each_other(tmp_path:
 def test_python_objects_for_a_server_are_serialised_as_json() -> None:
     with ToolManager() as manager:
         manager.use_mcp(FAKE)
-        for value, written in (
+        for value, serialised in (
             (Path("x"), "x"),
             (b"abc", "abc"),
             (Colour.RED, "red"),
             (date(2020, 1, 1), "2020-01-01"),
         ):
-            assert manager.call_tool("echo", {"text": value}) == written
+            assert manager.call_tool("echo", {"text": value}) == serialised
         assert "Odd is not JSON" in manager.call_tool("echo", {"text": Odd()})["error"]
 
 
@@ -386,7 +386,7 @@ def test_configured_tools_are_listed(tmp_path: Path) -> None:
         }
         assert "web__add" not in info
         assert {"add", "later"} <= info.keys()
-        assert [one["name"] for one in manager.get_tool_list("words")] == ["web__echo"]
+        assert [tool["name"] for tool in manager.get_tool_list("words")] == ["web__echo"]
         assert set(manager.get_tool_info(["words", "mine"])) == {"web__echo", "later"}
         assert "web__pid" in manager.get_tool_info("net")
         echo = manager.get_tool_func("web__echo")

@@ -91,8 +91,8 @@ def test_a_server_name_that_is_not_a_string_is_not_found(manager: ToolManager, s
 def test_check_9_a_dead_server_is_listed_with_an_error_and_the_others_in_order(manager: ToolManager) -> None:
     """MiroFlow's document, 3.5: an entry with an error and without a name."""
     listed = asyncio.run(manager.get_all_tool_definitions())
-    assert [one["name"] for one in listed] == list(manager.server_dict)
-    by_name = {one["name"]: one["tools"] for one in listed}
+    assert [definition["name"] for definition in listed] == list(manager.server_dict)
+    by_name = {definition["name"]: definition["tools"] for definition in listed}
     for name in ("dead", "odd"):
         (entry,) = by_name[name]
         assert list(entry) == ["error"]
@@ -108,13 +108,13 @@ def test_check_9_a_dead_server_is_listed_with_an_error_and_the_others_in_order(m
 
 
 def test_check_10_arguments_by_position_and_by_keyword_are_the_same(manager: ToolManager) -> None:
-    async def both() -> tuple[Json, Json]:
+    async def call_both() -> tuple[Json, Json]:
         return (
             await manager.execute_tool_call("alive", "echo", {"text": "x"}),
             await manager.execute_tool_call(server_name="alive", tool_name="echo", arguments={"text": "x"}),
         )
 
-    first, second = asyncio.run(both())
+    first, second = asyncio.run(call_both())
     assert first == second == {"server_name": "alive", "tool_name": "echo", "result": "x"}
 
 
@@ -184,9 +184,9 @@ def test_error_texts_begin_with_the_prefix_that_orchestrators_expect(manager: To
     assert call(manager, "alive", "nowhere")["error"].startswith("Unknown tool: ")
     assert call(manager, "alive", "fail")["error"] == "Tool execution failed: no"
     assert call(manager, "alive", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
-    for wrong in ("text", ["a", "list"], 3):
-        said = asyncio.run(manager.execute_tool_call("alive", "echo", wrong))["error"]  # type: ignore[arg-type]
-        assert said.startswith("Tool execution failed: The arguments of 'echo' must be an object")
+    for arguments in ("text", ["a", "list"], 3):
+        error = asyncio.run(manager.execute_tool_call("alive", "echo", arguments))["error"]  # type: ignore[arg-type]
+        assert error.startswith("Tool execution failed: The arguments of 'echo' must be an object")
     assert call(manager, "dead", "echo")["error"].startswith("Tool call failed: ")
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
@@ -202,9 +202,9 @@ def test_an_unknown_tool_name_is_answered_with_names_the_caller_may_use(manager:
     assert call(manager, "alive", "xyzzy")["error"] == "Unknown tool: xyzzy"
     assert call(manager, "alife", "echo")["error"] == "Server 'alife' not found."
     assert call(manager, "nobody", "scrape")["error"] == "Server 'nobody' not found."
-    near, having = [message for _, step, message, _ in log.steps if step.endswith("Server Not Found")]
-    assert near.endswith("'alife' not found. Did you mean 'alive'?")
-    assert having.endswith("'nobody' not found. It is a tool of 'scraper'.")
+    misspelt, unrelated = [message for _, step, message, _ in log.steps if step.endswith("Server Not Found")]
+    assert misspelt.endswith("'alife' not found. Did you mean 'alive'?")
+    assert unrelated.endswith("'nobody' not found. It is a tool of 'scraper'.")
     manager.task_log = None
 
 

@@ -22,17 +22,17 @@ HF_SENTENCE = (
 )
 
 
-def params(*options: str, **more: Any) -> StdioServerParameters:
+def params(*options: str, **fields: Any) -> StdioServerParameters:
     entry = fake(*options)
-    return StdioServerParameters(command=entry["command"], args=entry["args"], **more)
+    return StdioServerParameters(command=entry["command"], args=entry["args"], **fields)
 
 
 def named(name: str, *options: str) -> Json:
     return {"name": name, "params": params(*options)}
 
 
-def result(*content: Json, **more: Any) -> str:
-    return json.dumps({"content": list(content), **more})
+def result(*content: Json, **fields: Any) -> str:
+    return json.dumps({"content": list(content), **fields})
 
 
 class TaskLog:
@@ -56,7 +56,7 @@ class Neighbours:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.loaded: list[str] = []
-        self.asked: list[Any] = []
+        self.merge_requests: list[Any] = []
         self.lines: list[str] = []
         self.metrics: list[tuple[str, str, bool]] = []
 
@@ -65,7 +65,7 @@ class Neighbours:
         return load_config(self.path)
 
     def merged_tools(self, tool_sets: Any, tools: Any) -> list[str]:
-        self.asked.append((list(tool_sets), list(tools)))
+        self.merge_requests.append((list(tool_sets), list(tools)))
         return ["search_tool"]
 
     def info(self, msg: str, *args: Any) -> None:

@@ -17,8 +17,8 @@ class Point(BaseModel):
     x: int
 
 
-def said(text: str, **more: Any) -> ToolResponse:
-    return ToolResponse([{"type": "text", "text": text}], **more)
+def text_response(text: str, **fields: Any) -> ToolResponse:
+    return ToolResponse([{"type": "text", "text": text}], **fields)
 
 
 def block(name: str, **arguments: Any) -> dict[str, Any]:
@@ -45,13 +45,15 @@ def add(a: int, b: int = 2) -> ToolResponse:
         a (int): The first one.
         b (int): The second one.
     """
-    return said(str(a + b))
+    return text_response(str(a + b))
 
 
 def parameters(toolkit: Toolkit, name: str = "add") -> dict[str, Any]:
-    (schema,) = [one["function"] for one in toolkit.get_json_schemas() if one["function"]["name"] == name]
-    found: dict[str, Any] = schema["parameters"]
-    return found
+    (schema,) = [
+        function["function"] for function in toolkit.get_json_schemas() if function["function"]["name"] == name
+    ]
+    properties: dict[str, Any] = schema["parameters"]
+    return properties
 
 
 def names(toolkit: Toolkit, groups: list[str] | None = None) -> list[str]:
@@ -59,8 +61,8 @@ def names(toolkit: Toolkit, groups: list[str] | None = None) -> list[str]:
 
 
 def plain() -> ToolResponse:
-    return said("a b")
+    return text_response("a b")
 
 
 async def coroutine() -> ToolResponse:
-    return said("a b")
+    return text_response("a b")

@@ -66,16 +66,16 @@ def test_the_strategy_depends_on_the_model_and_the_configuration(
                 formatter.detect_strategy(Model(supports))
             continue
         assert formatter.detect_strategy(Model(supports)) == formatter.strategy == expected
-        made = formatter.format(ADD, {"a": 1})
-        told = formatter.format_for_llm([ADD])
+        formatted = formatter.format(ADD, {"a": 1})
+        definitions = formatter.format_for_llm([ADD])
         if expected == "function_calling":
-            assert made == {"name": "add", "arguments": '{"a": 1}'}
+            assert formatted == {"name": "add", "arguments": '{"a": 1}'}
             function = {"name": "add", "description": "adds", "parameters": SCHEMA}
-            assert told == [{"type": "function", "function": function}]
+            assert definitions == [{"type": "function", "function": function}]
         else:
-            assert made == {"name": "add", "parameters": {"a": 1}}
-            assert told == formatter.prompt([ADD])
-        assert formatter.parse(json.dumps(made)) == [ToolCall("add", {"a": 1})]
+            assert formatted == {"name": "add", "parameters": {"a": 1}}
+            assert definitions == formatter.prompt([ADD])
+        assert formatter.parse(json.dumps(formatted)) == [ToolCall("add", {"a": 1})]
 
 
 class AsyncModel:
@@ -147,7 +147,7 @@ class Tool(BaseModel):
     ],
 )
 def test_a_tool_is_accepted_in_every_common_format(tool: Any) -> None:
-    (function,) = (one["function"] for one in formats.openai_tools([tool]))
+    (function,) = (entry["function"] for entry in formats.openai_tools([tool]))
     assert function == {"name": "add", "description": "adds", "parameters": SCHEMA}
     assert formats.anthropic_tools([tool]) == [{"name": "add", "description": "adds", "input_schema": SCHEMA}]
 
@@ -160,12 +160,12 @@ def test_a_value_that_is_not_a_tool_is_an_error(tool: Any) -> None:
 
 @given(tool_names, all_arguments, prose, prose, st.sampled_from(["openai", "anthropic", "structured"]))
 def test_a_call_survives_formatting_and_parsing(name: str, arguments: Any, before: str, after: str, style: Any) -> None:
-    made = formats.call(name, arguments, style)
-    (found,) = formats.calls_in(made)
-    assert (found.name, found.arguments) == (name, arguments)
-    for text in (json.dumps(made), json.dumps(made, indent=2, ensure_ascii=False)):
-        for said in (text, f"{before}\n```json\n{text}\n```\n{after}", f"{before}{text}{after}{text}"):
-            assert {(one.name, repr(one.arguments)) for one in formats.calls_in(said)} == {(name, repr(arguments))}
+    message = formats.call(name, arguments, style)
+    (parsed,) = formats.calls_in(message)
+    assert (parsed.name, parsed.arguments) == (name, arguments)
+    for text in (json.dumps(message), json.dumps(message, indent=2, ensure_ascii=False)):
+        for reply in (text, f"{before}\n```json\n{text}\n```\n{after}", f"{before}{text}{after}{text}"):
+            assert {(call.name, repr(call.arguments)) for call in formats.calls_in(reply)} == {(name, repr(arguments))}
 
 
 @given(st.lists(st.tuples(tool_names, all_arguments), max_size=4))
@@ -194,7 +194,7 @@ def test_several_calls_keep_their_order_in_every_vendors_message(wanted: Any) ->
     assert formats.calls_in(anthropic) == formats.calls_in(responses) == formats.calls_in(langchain) == expected
     assert formats.calls_in(SimpleNamespace(**langchain)) == expected
     text = json.dumps([{"name": name, "parameters": arguments} for name, arguments in wanted])
-    assert [(one.name, one.arguments) for one in formats.calls_in(text)] == wanted
+    assert [(call.name, call.arguments) for call in formats.calls_in(text)] == wanted
 
 
 def test_the_legacy_function_call_of_a_message_is_read_as_a_call() -> None:
@@ -216,8 +216,8 @@ def test_unparsable_arguments_are_an_error_and_not_a_call(arguments: str) -> Non
 
 @given(st.text() | st.text(alphabet='{}[]":,\\ab1'))
 def test_parsing_any_text_for_calls_never_raises(text: str) -> None:
-    for one in formats.calls_in(text):
-        assert one.name
+    for call in formats.calls_in(text):
+        assert call.name
 
 
 @pytest.mark.parametrize("unit", ["{", '{"a":', "[", '{"name": "x", "parameters": ', '{"', '{"\\'])
@@ -238,8 +238,8 @@ def test_the_tools_command_prints_each_format(tmp_path: Path) -> None:
         command = [*HUB, "tools", "--config", str(config), "--format", format]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
-    everything = json.loads(tools("json"))
-    assert [tool["name"] for tool in everything[:2]] == ["up__echo", "up__add"]
-    assert json.loads(tools("openai")) == formats.openai_tools(everything)
-    assert json.loads(tools("anthropic")) == formats.anthropic_tools(everything)
-    assert tools("prompt") == formats.prompt(everything) + "\n"
+    definitions = json.loads(tools("json"))
+    assert [tool["name"] for tool in definitions[:2]] == ["up__echo", "up__add"]
+    assert json.loads(tools("openai")) == formats.openai_tools(definitions)
+    assert json.loads(tools("anthropic")) == formats.anthropic_tools(definitions)
+    assert tools("prompt") == formats.prompt(definitions) + "\n"
