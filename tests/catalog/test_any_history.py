@@ -9,7 +9,7 @@ import pytest
 from mcp_hub.catalog import PAGE_SIZE, Catalog, CatalogSource, OnConflict
 from mcp_hub.protocol.frames import decode
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, SKILLS, TOOLS, Kind
-from tests.catalog.test_hostile_lists import STRATEGIES, listed, routes, shown, uri_of
+from tests.catalog.test_hostile_lists import STRATEGIES, listed, page_items, routes, uri_of
 
 SERVERS = "abcd"
 NAMES = ("x", "y", "x.y", "x_y", "x/y", "X", "b__x", "a__x", "_x", "é")
@@ -22,7 +22,7 @@ class History:
     def __init__(self, seed: int, kind: Kind, strategy: OnConflict) -> None:
         self.chance, self.kind, self.strategy = random.Random(seed), kind, strategy
         self.namespaces = {server: self.chance.choice(["", "", server, "a", "a_"]) for server in SERVERS}
-        self.there: dict[str, CatalogSource] = {}
+        self.present: dict[str, CatalogSource] = {}
         self.catalog = Catalog.build([], strategy)
 
     def list_of(self, server: str) -> CatalogSource:
@@ -35,10 +35,10 @@ class History:
     def step(self) -> list[CatalogSource]:
         for server in SERVERS:
             if self.chance.random() < 0.4:
-                self.there.pop(server, None)
+                self.present.pop(server, None)
                 if self.chance.random() < 0.7:
-                    self.there[server] = self.list_of(server)
-        sources = [self.there[server] for server in SERVERS if server in self.there]
+                    self.present[server] = self.list_of(server)
+        sources = [self.present[server] for server in SERVERS if server in self.present]
         self.catalog = Catalog.build(sources, self.strategy, previous=self.catalog)
         return sources
 
@@ -50,19 +50,21 @@ def test_in_any_history_names_never_move_and_every_omission_is_reported(kind: Ki
         history, served = History(seed, kind, strategy), dict[str, tuple[str, str]]()
         for _ in range(12):
             sources = history.step()
-            found = routes(history.catalog, kind)
+            exposed = routes(history.catalog, kind)
             if kind in (TOOLS, PROMPTS):
-                assert all(LEGAL.fullmatch(name) for name in found)
+                assert all(LEGAL.fullmatch(name) for name in exposed)
             if strategy != "override":
-                assert {n: served[n][0] for n in found if n in served} == {n: found[n][0] for n in found if n in served}
-            served.update(found)
-            everything = {(item.route.upstream, item.route.name) for source in sources for item in source.items}
-            assert len(set(found.values())) == len(found)
-            left_out = everything - set(found.values())
+                assert {n: served[n][0] for n in exposed if n in served} == {
+                    n: exposed[n][0] for n in exposed if n in served
+                }
+            served.update(exposed)
+            all_items = {(item.route.upstream, item.route.name) for source in sources for item in source.items}
+            assert len(set(exposed.values())) == len(exposed)
+            left_out = all_items - set(exposed.values())
             assert left_out <= {(finding.upstream, finding.name) for finding in history.catalog.findings}
             assert not left_out or (strategy not in ("rename", "prefix") and kind in (TOOLS, PROMPTS, SKILLS))
-            again = Catalog.build(sources, strategy, previous=history.catalog)
-            assert again.changed(history.catalog) == frozenset()
+            rebuilt = Catalog.build(sources, strategy, previous=history.catalog)
+            assert rebuilt.changed(history.catalog) == frozenset()
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -81,11 +83,11 @@ def test_long_lists_of_every_kind_come_in_pages(kind: Kind, modern: bool) -> Non
 
 def test_a_reconnected_server_keeps_its_exposed_names() -> None:
     history = [listed("a", "x", "y"), listed("b", "x", "y")]
-    both = Catalog.build(history)
-    alone = Catalog.build(history[1:], previous=both)
-    assert set(shown_names(alone)).isdisjoint(("x", "y"))
-    assert routes(Catalog.build(history, previous=alone)) == routes(both)
+    merged = Catalog.build(history)
+    without_a = Catalog.build(history[1:], previous=merged)
+    assert set(shown_names(without_a)).isdisjoint(("x", "y"))
+    assert routes(Catalog.build(history, previous=without_a)) == routes(merged)
 
 
 def shown_names(catalog: Catalog) -> list[str]:
-    return [item["name"] for item in shown(catalog)]
+    return [item["name"] for item in page_items(catalog)]

@@ -14,8 +14,8 @@ from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, 
 OBJECT = {"type": "object"}
 
 
-def tool(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "inputSchema": OBJECT, **more}
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": OBJECT, **fields}
 
 
 def source(upstream: str, *wires: Any, kind: Kind = TOOLS, namespace: str | None = None) -> CatalogSource:
@@ -46,11 +46,11 @@ def test_the_fingerprint_does_not_depend_on_the_order_of_arrival() -> None:
     for seed in range(100):
         shuffled = list(sources)
         random.Random(seed).shuffle(shuffled)
-        arrived: list[CatalogSource] = []
-        for one in shuffled:
-            arrived.append(one)
-            Catalog.build(sorted(arrived, key=sources.index))
-        assert Catalog.build(sorted(arrived, key=sources.index)).fingerprint == expected
+        present: list[CatalogSource] = []
+        for newcomer in shuffled:
+            present.append(newcomer)
+            Catalog.build(sorted(present, key=sources.index))
+        assert Catalog.build(sorted(present, key=sources.index)).fingerprint == expected
 
 
 @pytest.mark.parametrize("kind", [TOOLS, PROMPTS])
@@ -70,14 +70,14 @@ def test_equal_names_are_decided_as_configured(
     wire = {"name": "same", "inputSchema": OBJECT}
     sources = [source("a", wire, kind=kind, namespace=""), source("b", wire, kind=kind, namespace="")]
     catalog = Catalog.build(sources, strategy)
-    again = Catalog.build(sources, strategy, previous=catalog)
-    assert again.fingerprint == catalog.fingerprint
-    found = {}
+    rebuilt = Catalog.build(sources, strategy, previous=catalog)
+    assert rebuilt.fingerprint == catalog.fingerprint
+    upstreams = {}
     for name in catalog.names(kind):
         route = catalog.resolve(kind, name)
         assert route is not None
-        found["b__same_HASH" if name.startswith("b__same_") else name] = route.upstream
-    assert found == routes
+        upstreams["b__same_HASH" if name.startswith("b__same_") else name] = route.upstream
+    assert upstreams == routes
     assert [finding.severity for finding in catalog.findings] == [severity]
 
 
@@ -107,13 +107,13 @@ def test_a_name_never_moves_to_another_upstream_while_a_generation_lasts() -> No
     second = Catalog.build([a, b], previous=first)
     third = Catalog.build([a, b], previous=second)
     without_b = Catalog.build([a], previous=third)
-    back = Catalog.build([a, b], previous=without_b)
-    for catalog in (second, third, without_b, back):
+    with_b = Catalog.build([a, b], previous=without_b)
+    for catalog in (second, third, without_b, with_b):
         (renamed,) = [name for name in catalog.names(TOOLS) if name != "same"]
         assert renamed.startswith("a__same_")
         assert catalog.resolve(TOOLS, renamed) == Route("a", TOOLS, "same")
         assert any("served under this name already" in finding.problem for finding in catalog.findings)
-    for catalog in (first, second, third, back):
+    for catalog in (first, second, third, with_b):
         assert catalog.resolve(TOOLS, "same") == Route("b", TOOLS, "same")
     assert without_b.resolve(TOOLS, "same") is None
 
@@ -192,9 +192,9 @@ def test_a_cursor_that_is_not_of_this_catalog_is_refused(cursor: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         catalog.page(TOOLS, modern=False, cursor=cursor)
     assert caught.value.code == -32602
-    other = Catalog.build([source("s", *(tool(f"u{n}") for n in range(PAGE_SIZE + 1)))])
+    changed_catalog = Catalog.build([source("s", *(tool(f"u{n}") for n in range(PAGE_SIZE + 1)))])
     with pytest.raises(ProtocolError):
-        other.page(TOOLS, modern=False, cursor=page(catalog)["nextCursor"])
+        changed_catalog.page(TOOLS, modern=False, cursor=page(catalog)["nextCursor"])
 
 
 def test_names_that_differ_only_in_case_are_both_listed_with_a_warning() -> None:
@@ -204,8 +204,8 @@ def test_names_that_differ_only_in_case_are_both_listed_with_a_warning() -> None
 
 
 def test_only_kinds_with_differences_are_reported_as_changed() -> None:
-    one = Catalog.build([source("s", tool("t"))])
-    assert one.changed(Catalog.build([source("s", tool("t"))])) == frozenset()
-    assert one.changed(Catalog.build([source("s", tool("t", title="T"))])) == {TOOLS}
-    assert one.changed(Catalog.build([])) == {TOOLS}
+    catalog = Catalog.build([source("s", tool("t"))])
+    assert catalog.changed(Catalog.build([source("s", tool("t"))])) == frozenset()
+    assert catalog.changed(Catalog.build([source("s", tool("t", title="T"))])) == {TOOLS}
+    assert catalog.changed(Catalog.build([])) == {TOOLS}
     assert {kind.name for kind in KINDS} == {"tools", "resources", "templates", "prompts", "skills"}

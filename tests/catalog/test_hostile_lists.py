@@ -20,12 +20,13 @@ from mcp_hub.upstream import list_store
 STRATEGIES: tuple[OnConflict, ...] = ("keep_first", "raise", "override", "rename", "prefix")
 
 
-def listed(upstream: str, *named: str, kind: Kind = TOOLS, namespace: str = "", **more: Any) -> CatalogSource:
-    wires = [{"name": name, kind.name_key: name, "inputSchema": {"type": "object"}, **more} for name in named]
+def listed(upstream: str, *named: str, kind: Kind = TOOLS, namespace: str = "", **fields: Any) -> CatalogSource:
+    wires = [{"name": name, kind.name_key: name, "inputSchema": {"type": "object"}, **fields} for name in named]
     if kind is SKILLS:
-        described = [{"name": uri.split("/")[-2], "description": "d"} for uri in named]
+        frontmatters = [{"name": uri.split("/")[-2], "description": "d"} for uri in named]
         wires = [
-            {**one, "frontmatter": front, "resources": "dynamic"} for one, front in zip(wires, described, strict=True)
+            {**wire, "frontmatter": front, "resources": "dynamic"}
+            for wire, front in zip(wires, frontmatters, strict=True)
         ]
     items = (Item(Route(upstream, kind, name), name, wire) for name, wire in zip(named, wires, strict=True))
     return CatalogSource(upstream, namespace, tuple(items))
@@ -37,15 +38,15 @@ def uri_of(kind: Kind, name: str) -> str:
 
 
 def routes(catalog: Catalog, kind: Kind = TOOLS) -> dict[str, tuple[str, str]]:
-    found = {}
+    exposed = {}
     for name in catalog.names(kind):
         route = catalog.resolve(kind, name)
         assert route is not None
-        found[name] = (route.upstream, route.name)
-    return found
+        exposed[name] = (route.upstream, route.name)
+    return exposed
 
 
-def shown(catalog: Catalog, kind: Kind = TOOLS, *, modern: bool = True) -> list[dict[str, Any]]:
+def page_items(catalog: Catalog, kind: Kind = TOOLS, *, modern: bool = True) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = decode(catalog.page(kind, modern=modern))[kind.result_key]
     return items
 
@@ -54,28 +55,28 @@ def shown(catalog: Catalog, kind: Kind = TOOLS, *, modern: bool = True) -> list[
 @pytest.mark.parametrize("named", [("a.b", "a_b"), ("a_b", "a.b"), ("a.b", "a/b", "a_b")])
 def test_no_tool_is_lost_because_the_hub_made_two_names_equal(strategy: OnConflict, named: tuple[str, ...]) -> None:
     catalog = Catalog.build([listed("u", *named)], strategy)
-    found = routes(catalog)
-    assert {name for _, name in found.values()} == set(named)
-    assert found["a_b"] == ("u", "a_b")
+    exposed = routes(catalog)
+    assert {name for _, name in exposed.values()} == set(named)
+    assert exposed["a_b"] == ("u", "a_b")
     assert len(catalog.findings) == len(named) - 1
 
 
 def test_a_name_stays_with_its_tool_when_the_server_lists_in_another_order() -> None:
     first = Catalog.build([listed("u", "a.b", "a/b")])
-    again = Catalog.build([listed("u", "a/b", "a.b")], previous=first)
-    assert routes(first) == routes(again)
+    reordered = Catalog.build([listed("u", "a/b", "a.b")], previous=first)
+    assert routes(first) == routes(reordered)
 
 
 def test_a_list_cannot_take_over_a_disambiguated_name_in_use() -> None:
-    wanted = renamed("b", "x")
-    one = [listed("a", "x"), listed("b", "x"), listed("evil", wanted)]
-    for order in (one, [one[2], *one[:2]]):
-        found = routes(Catalog.build(order, "rename"))
-        assert found[wanted] == ("evil", wanted)
-        assert sorted(found.values()) == [("a", "x"), ("b", "x"), ("evil", wanted)]
-    before = Catalog.build(one[:2], "rename")
-    after = routes(Catalog.build(one, "rename", previous=before))
-    assert after[wanted] == ("b", "x")
+    target = renamed("b", "x")
+    sources = [listed("a", "x"), listed("b", "x"), listed("evil", target)]
+    for order in (sources, [sources[2], *sources[:2]]):
+        exposed = routes(Catalog.build(order, "rename"))
+        assert exposed[target] == ("evil", target)
+        assert sorted(exposed.values()) == [("a", "x"), ("b", "x"), ("evil", target)]
+    before = Catalog.build(sources[:2], "rename")
+    after = routes(Catalog.build(sources, "rename", previous=before))
+    assert after[target] == ("b", "x")
     assert len(after) == 3
 
 
@@ -103,10 +104,10 @@ def test_a_catch_all_template_does_not_shadow_a_more_specific_one() -> None:
 def test_expensive_templates_affect_only_their_own_upstream() -> None:
     slow = listed("slow", *("x:" + "{a}aa" * 15 + f"{n}!" for n in range(300)), kind=TEMPLATES)
     catalog = Catalog.build([slow, listed("fine", "x:{a}", kind=TEMPLATES)])
-    began = time.process_time()
+    started_at = time.process_time()
     for uri in ("x:" + "a" * 100, "x:" + "a" * 2000):
         assert catalog.resolve(RESOURCES, uri) == Route("fine", RESOURCES, uri)
-    assert time.process_time() - began < 10  # without a bound it never ends
+    assert time.process_time() - started_at < 10  # without a bound it never ends
     many = listed("many", *(f"x{n}:{{+a}}" for n in range(2000)), kind=TEMPLATES)
     assert Catalog.build([many]).resolve(RESOURCES, "x1999:y") == Route("many", RESOURCES, "x1999:y")
 
@@ -134,7 +135,7 @@ def nested(levels: int) -> dict[str, Any]:
 def test_an_item_too_deep_to_be_read_is_left_out_and_the_list_is_served() -> None:
     for levels, number in ((MAX_DEPTH - 1, 2), (MAX_DEPTH, 1), (900, 1), (100_000, 1)):
         catalog = Catalog.build([listed("u", "deep", _meta=nested(levels)), listed("v", "good")])
-        assert len(shown(catalog)) == number
+        assert len(page_items(catalog)) == number
         assert ["cannot be passed on" in finding.problem for finding in catalog.findings] == [True] * (2 - number)
     wide = listed("w", "wide", _meta={str(n): {} for n in range(1000)})
     assert len(Catalog.build([wide])) == 1
@@ -143,7 +144,7 @@ def test_an_item_too_deep_to_be_read_is_left_out_and_the_list_is_served() -> Non
 def test_a_lone_surrogate_is_shown_as_the_replacement_character() -> None:
     source = listed("u", "t", description="cut \ud83d", future=["\ud83d\ude00", "\\ud83d"])
     catalog = Catalog.build([source, listed("v", "\ud800")])
-    first, second = shown(catalog)
+    first, second = page_items(catalog)
     assert (first["description"], first["future"]) == ("cut �", ["😀", "\\ud83d"])
     assert catalog.resolve(TOOLS, second["name"]) == Route("v", TOOLS, "\ud800")
     assert source.items[0].wire["description"] == "cut \ud83d"
@@ -152,7 +153,7 @@ def test_a_lone_surrogate_is_shown_as_the_replacement_character() -> None:
 
 def test_text_that_only_resembles_a_lone_surrogate_is_unchanged() -> None:
     catalog = Catalog.build([listed("u", "t", description="write \\ud83d or \ufffd")])
-    assert shown(catalog)[0]["description"] == "write \\ud83d or \ufffd"
+    assert page_items(catalog)[0]["description"] == "write \\ud83d or \ufffd"
     assert catalog.findings == ()
 
 
@@ -184,17 +185,17 @@ def test_a_cursor_outlives_a_change_of_another_list() -> None:
 @pytest.mark.parametrize("strategy", ["keep_first", "raise", "rename", "prefix"])
 def test_late_upstreams_are_merged_like_early_ones(strategy: OnConflict) -> None:
     a, b, c = (listed(upstream, "x", upstream) for upstream in "abc")
-    arrived = Catalog.build([a], strategy)
+    catalog = Catalog.build([a], strategy)
     for sources in ([a, b], [a, b, c]):
-        arrived = Catalog.build(sources, strategy, previous=arrived)
-    assert arrived.fingerprint == Catalog.build([a, b, c], strategy).fingerprint
-    assert arrived.findings == Catalog.build([a, b, c], strategy).findings
+        catalog = Catalog.build(sources, strategy, previous=catalog)
+    assert catalog.fingerprint == Catalog.build([a, b, c], strategy).fingerprint
+    assert catalog.findings == Catalog.build([a, b, c], strategy).findings
 
 
 def test_forbidden_equal_names_are_an_error_in_any_order_of_arrival() -> None:
     a, b = listed("a", "x"), listed("b", "x")
-    late = Catalog.build([a, b], "raise", previous=Catalog.build([b], "raise"))
-    assert [finding.severity for finding in late.findings] == ["error"]
+    catalog = Catalog.build([a, b], "raise", previous=Catalog.build([b], "raise"))
+    assert [finding.severity for finding in catalog.findings] == ["error"]
 
 
 def test_an_overriding_item_is_listed_at_the_position_of_its_server() -> None:
@@ -215,23 +216,23 @@ def test_in_every_order_of_arrival_names_are_unique_stable_and_resolvable(
     servers: list[tuple[str, list[str]]], strategy: OnConflict, chance: random.Random
 ) -> None:
     sources = [listed(f"s{n}", *named, namespace=namespace) for n, (namespace, named) in enumerate(servers)]
-    arrived: set[int] = set()
+    present: set[int] = set()
     catalog, served = Catalog.build([], strategy), {}
     for n in chance.sample(range(len(sources)), len(sources)):
-        arrived.add(n)
-        catalog = Catalog.build([sources[i] for i in sorted(arrived)], strategy, previous=catalog)
-        found = routes(catalog)
-        assert len(set(found.values())) == len(found)
-        assert [item["name"] for item in shown(catalog)] == list(found)
+        present.add(n)
+        catalog = Catalog.build([sources[i] for i in sorted(present)], strategy, previous=catalog)
+        exposed = routes(catalog)
+        assert len(set(exposed.values())) == len(exposed)
+        assert [item["name"] for item in page_items(catalog)] == list(exposed)
         if strategy != "override":
-            assert all(served.get(name, route) == route for name, route in found.items())
-        served.update(found)
-    wanted = {(f"s{n}", name) for n, (_, named) in enumerate(servers) for name in named}
+            assert all(served.get(name, route) == route for name, route in exposed.items())
+        served.update(exposed)
+    expected = {(f"s{n}", name) for n, (_, named) in enumerate(servers) for name in named}
     if strategy in ("rename", "prefix"):
-        assert set(routes(catalog).values()) == wanted
-    again = Catalog.build(sources, strategy, previous=catalog)
-    assert again.fingerprint == catalog.fingerprint
-    assert again.changed(catalog) == frozenset()
+        assert set(routes(catalog).values()) == expected
+    rebuilt = Catalog.build(sources, strategy, previous=catalog)
+    assert rebuilt.fingerprint == catalog.fingerprint
+    assert rebuilt.changed(catalog) == frozenset()
 
 
 def test_a_change_of_one_kind_announces_only_that_kind() -> None:
@@ -243,14 +244,14 @@ def test_a_change_of_one_kind_announces_only_that_kind() -> None:
 @pytest.mark.anyio
 async def test_pages_of_huge_items_are_not_gathered_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_store, "MAX_LIST", 10 * MAX_ITEM)
-    asked = 0
+    page_count = 0
 
     async def page(method: str, params: dict[str, Any]) -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        huge = {"name": f"t{asked}", "description": "x" * 4 * MAX_ITEM}
-        return {"tools": [huge], "nextCursor": str(asked)}
+        nonlocal page_count
+        page_count += 1
+        huge = {"name": f"t{page_count}", "description": "x" * 4 * MAX_ITEM}
+        return {"tools": [huge], "nextCursor": str(page_count)}
 
     drained = await list_store.drain(page, TOOLS, 600)
-    assert (asked, len(drained.items)) == (3, 3)
+    assert (page_count, len(drained.items)) == (3, 3)
     assert drained.shortfall == f"tools/list is larger than {10 * MAX_ITEM:,} bytes"

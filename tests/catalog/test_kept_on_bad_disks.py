@@ -123,9 +123,9 @@ def test_an_invalid_key_file_is_neither_used_nor_replaced(tmp_path: Path, conten
 def test_nothing_is_cached_under_a_key_that_others_can_read(tmp_path: Path) -> None:
     CatalogCache(tmp_path / "c").save(SERVER, catalog("t"))
     (tmp_path / "c" / "key").chmod(0o640)
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    before = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
     CatalogCache(tmp_path / "c").save(SERVER, catalog("another"))
-    assert {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()} == kept
+    assert {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before
     assert CatalogCache(tmp_path / "c").load(SERVER) is None
 
 
@@ -182,14 +182,14 @@ def test_processes_that_save_at_the_same_time_leave_one_complete_catalog(tmp_pat
     savers = [context.Process(target=save_often, args=(tmp_path / "c", mark)) for mark in "ab"]
     for saver in savers:
         saver.start()
-    reader, seen = CatalogCache(tmp_path / "c"), []
+    reader, entries = CatalogCache(tmp_path / "c"), []
     while any(saver.is_alive() for saver in savers):
-        found = reader.load(SERVER)
-        if found is not None:
-            seen.append(found)
+        entry = reader.load(SERVER)
+        if entry is not None:
+            entries.append(entry)
     for saver in savers:
         saver.join()
     assert [saver.exitcode for saver in savers] == [0, 0]
-    whole = [catalog(mark * 100_000) for mark in "ab"]
-    assert all(found in whole for found in [*seen, reader.load(SERVER)])
+    complete = [catalog(mark * 100_000) for mark in "ab"]
+    assert all(entry in complete for entry in [*entries, reader.load(SERVER)])
     assert files(tmp_path / "c") == ["catalog", "key"]

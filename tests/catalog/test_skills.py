@@ -14,20 +14,20 @@ PREFIX = "mcp-hub://b/"
 
 
 def entry(*files: str, uri: str = URI) -> dict[str, Any]:
-    described = {"name": uri.split("/")[-2], "description": "What it is for."}
+    frontmatter = {"name": uri.split("/")[-2], "description": "What it is for."}
     listed = [{"uri": file, "digest": f"sha256:{'0' * 64}", "size": 1} for file in (uri, *files)]
-    return {"uri": uri, "frontmatter": described, "resources": listed}
+    return {"uri": uri, "frontmatter": frontmatter, "resources": listed}
 
 
 def source(upstream: str, *skills: dict[str, Any], resources: tuple[str, ...] = ()) -> CatalogSource:
     items = [Item(Route(upstream, RESOURCES, uri), uri, {"uri": uri, "name": uri}) for uri in resources]
-    items += [Item(Route(upstream, SKILLS, one["uri"]), one["uri"], one) for one in skills]
+    items += [Item(Route(upstream, SKILLS, skill["uri"]), skill["uri"], skill) for skill in skills]
     return CatalogSource(upstream, upstream, tuple(items))
 
 
-def prefixed(one: dict[str, Any]) -> dict[str, Any]:
-    files = [{**file, "uri": PREFIX + file["uri"]} for file in one["resources"]]
-    return {**one, "uri": PREFIX + one["uri"], "resources": files}
+def prefixed(skill: dict[str, Any]) -> dict[str, Any]:
+    files = [{**file, "uri": PREFIX + file["uri"]} for file in skill["resources"]]
+    return {**skill, "uri": PREFIX + skill["uri"], "resources": files}
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_on_conflict_decides_which_of_two_equal_skills_is_served(
     }
     assert [finding.severity for finding in catalog.findings] == [severity]
     for uri in catalog.names(SKILLS):
-        found = catalog.entry(SKILLS, uri)
-        assert found is not None
-        for file in found["resources"]:
+        skill = catalog.entry(SKILLS, uri)
+        assert skill is not None
+        for file in skill["resources"]:
             assert catalog.resolve(RESOURCES, file["uri"]) == Route(
                 served[uri], RESOURCES, file["uri"].removeprefix(PREFIX)
             )
@@ -59,11 +59,11 @@ def test_on_conflict_decides_which_of_two_equal_skills_is_served(
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_all_files_of_a_skill_are_prefixed_if_one_needs_a_prefix(listed: bool) -> None:
-    other = source("a", resources=(NOTES,))
-    own = entry(NOTES, "skill://pdf/own.md")
-    catalog = Catalog.build([other, source("b", own, resources=(URI, NOTES) if listed else ())])
+    first = source("a", resources=(NOTES,))
+    skill = entry(NOTES, "skill://pdf/own.md")
+    catalog = Catalog.build([first, source("b", skill, resources=(URI, NOTES) if listed else ())])
     assert catalog.names(SKILLS) == (PREFIX + URI,)
-    assert catalog.entry(SKILLS, PREFIX + URI) == prefixed(own)
+    assert catalog.entry(SKILLS, PREFIX + URI) == prefixed(skill)
     assert catalog.resolve(RESOURCES, PREFIX + "skill://pdf/own.md") == Route("b", RESOURCES, "skill://pdf/own.md")
     assert catalog.resolve(RESOURCES, NOTES) == Route("a", RESOURCES, NOTES)
 
@@ -75,18 +75,18 @@ def test_a_file_that_only_a_manifest_names_belongs_to_the_first_server_that_has_
 
 
 def test_a_skill_is_listed_unchanged_and_not_as_a_resource() -> None:
-    one = {**entry(NOTES), "_meta": {"x/y": 1}, "unknown": [None]}
-    catalog = Catalog.build([source("a", one)])
-    assert page(catalog, SKILLS, modern=True)["skills"] == [one]
+    skill = {**entry(NOTES), "_meta": {"x/y": 1}, "unknown": [None]}
+    catalog = Catalog.build([source("a", skill)])
+    assert page(catalog, SKILLS, modern=True)["skills"] == [skill]
     assert catalog.names(RESOURCES) == ()
     assert catalog.resolve(SKILLS, NOTES) == Route("a", SKILLS, NOTES)  # its server says whether that is one
     assert catalog.resolve(SKILLS, "skill://none/SKILL.md") is None
 
 
 def test_a_dynamic_skill_has_its_one_file() -> None:
-    one = {**entry(), "resources": "dynamic"}
-    catalog = Catalog.build([source("a", resources=(URI,)), source("b", one)])
-    assert catalog.entry(SKILLS, PREFIX + URI) == {**one, "uri": PREFIX + URI}
+    skill = {**entry(), "resources": "dynamic"}
+    catalog = Catalog.build([source("a", resources=(URI,)), source("b", skill)])
+    assert catalog.entry(SKILLS, PREFIX + URI) == {**skill, "uri": PREFIX + URI}
     assert catalog.resolve(RESOURCES, PREFIX + URI) == Route("b", RESOURCES, URI)
 
 

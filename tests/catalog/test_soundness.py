@@ -82,10 +82,10 @@ ODD: list[Any] = [
 ]
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def member_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every member of every object and list."""
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [step for key, one in members for step in [(*path, key), *places(one, (*path, key))]]
+    return [step for key, member in members for step in [(*path, key), *member_paths(member, (*path, key))]]
 
 
 def changed(item: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
@@ -113,13 +113,13 @@ def test_an_item_with_all_fields_is_valid_and_unchanged(kind: Kind) -> None:
 def test_every_item_without_a_defect_is_accepted_by_the_sdk(kind: Kind, data: st.DataObject) -> None:
     item = FULL[kind]
     for _ in range(data.draw(st.integers(1, 3))):
-        item = changed(item, data.draw(st.sampled_from(places(item))), data.draw(st.sampled_from(ODD)))
+        item = changed(item, data.draw(st.sampled_from(member_paths(item))), data.draw(st.sampled_from(ODD)))
     before = copy.deepcopy(item)
     if defect(kind, item) is None:
-        shown = drop_nulls(kind, item)
-        TYPES[kind].model_validate(shown)
-        assert not has_known_null(kind, shown)
-        assert defect(kind, shown) is None
+        cleaned = drop_nulls(kind, item)
+        TYPES[kind].model_validate(cleaned)
+        assert not has_known_null(kind, cleaned)
+        assert defect(kind, cleaned) is None
     assert repr(item) == repr(before)
 
 
@@ -169,20 +169,20 @@ def test_nulls_in_known_fields_are_removed_and_those_in_unknown_fields_stay() ->
     for path in (("title",), ("icons", 0, "theme"), ("inputSchema", "required"), ("outputSchema", "$schema")):
         item = changed(item, path, None)
     item["inputSchema"]["properties"]["a"]["default"] = None
-    shown = drop_nulls(TOOLS, item)
-    assert "title" not in shown
-    assert "theme" not in shown["icons"][0]
-    assert "required" not in shown["inputSchema"]
-    assert "$schema" not in shown["outputSchema"]
-    assert "readOnlyHint" not in shown["annotations"]
-    assert shown["inputSchema"]["properties"]["a"] == {"type": "string", "default": None}
-    assert shown["future"] == {"x": None}
+    cleaned = drop_nulls(TOOLS, item)
+    assert "title" not in cleaned
+    assert "theme" not in cleaned["icons"][0]
+    assert "required" not in cleaned["inputSchema"]
+    assert "$schema" not in cleaned["outputSchema"]
+    assert "readOnlyHint" not in cleaned["annotations"]
+    assert cleaned["inputSchema"]["properties"]["a"] == {"type": "string", "default": None}
+    assert cleaned["future"] == {"x": None}
 
 
 def test_handshake_clients_see_schemas_of_objects_only() -> None:
-    shown = to_handshake_tool(FULL[TOOLS])
-    assert shown["inputSchema"]["properties"] == {"a": {"type": "string"}, "b": {}}
-    assert shown["outputSchema"] == shown["inputSchema"]
+    converted = to_handshake_tool(FULL[TOOLS])
+    assert converted["inputSchema"]["properties"] == {"a": {"type": "string"}, "b": {}}
+    assert converted["outputSchema"] == converted["inputSchema"]
     assert FULL[TOOLS]["inputSchema"]["properties"]["b"] is True
     assert "outputSchema" not in to_handshake_tool(changed(FULL[TOOLS], ("outputSchema", "type"), "array"))
     assert "required" not in to_handshake_tool(changed(FULL[TOOLS], ("outputSchema", "required"), None))["outputSchema"]

@@ -38,14 +38,14 @@ TEXTS = {
 def test_the_estimate_is_within_a_tenth_of_what_a_real_tokenizer_counts(kind: str, vocabulary: str) -> None:
     text = TEXTS[kind]
     counted = count_tokens(vocabulary, text)
-    parts = [text[at : at + WINDOW] for at in range(0, len(text), WINDOW)]
+    parts = [text[start : start + WINDOW] for start in range(0, len(text), WINDOW)]
     assert sum(map(estimate_tokens, parts)) == pytest.approx(counted, rel=0.1)
 
 
 def test_the_tokens_of_a_long_text_are_estimated_from_samples_of_it() -> None:
     text = TEXTS["prose"]
     long = text * (WINDOW * MAX_WINDOWS * 8 // len(text))
-    parts = [long[at : at + WINDOW] for at in range(0, len(long), WINDOW)]
+    parts = [long[start : start + WINDOW] for start in range(0, len(long), WINDOW)]
     assert estimate_tokens(long) == pytest.approx(sum(map(estimate_tokens, parts)), rel=0.05)
 
 
@@ -62,7 +62,7 @@ def test_random_bytes_in_base64_cost_more_than_words_of_their_length() -> None:
 
 def test_a_tool_costs_the_tokens_of_its_definition_and_a_resource_none() -> None:
     plain = {"name": "t", "description": "Says hello.", "inputSchema": {"type": "object"}}
-    more = {
+    extended = {
         **plain,
         "title": "T",
         "annotations": {"readOnlyHint": True},
@@ -72,7 +72,11 @@ def test_a_tool_costs_the_tokens_of_its_definition_and_a_resource_none() -> None
     resource = {"uri": "x:y", "name": "a long name"}
     items = tuple(
         Item(Route("a", kind, name), name, wire)
-        for kind, name, wire in ((TOOLS, "t", plain), (TOOLS, "u", {**more, "name": "u"}), (RESOURCES, "x:y", resource))
+        for kind, name, wire in (
+            (TOOLS, "t", plain),
+            (TOOLS, "u", {**extended, "name": "u"}),
+            (RESOURCES, "x:y", resource),
+        )
     )
     catalog = Catalog.build([CatalogSource("a", "", items)])
     tokens = [entry.tokens for entry in catalog.parts()]

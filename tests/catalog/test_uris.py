@@ -52,10 +52,10 @@ HOSTILE = ["x:" + "{a}" * 16 + "!", "x:" + "{+a}a" * 16 + "!", "x:" + "{a}aa" * 
 def test_hostile_templates_and_uris_are_matched_in_bounded_time(template: str) -> None:
     pattern = names.template_pattern(template)
     assert pattern is not None
-    began = time.process_time()
+    started_at = time.process_time()
     for uri in ("x:" + "a" * 8000, "x:" + "." * 8000, "x:" + "a." * 4000):
         assert pattern.fullmatch(uri) is None
-    assert time.process_time() - began < 60  # without a bound it never ends
+    assert time.process_time() - started_at < 60  # without a bound it never ends
 
 
 @given(st.text(min_size=1, max_size=20), st.text(max_size=20), st.text(min_size=1, max_size=20), st.text(max_size=20))
@@ -74,12 +74,12 @@ def test_an_unknown_uri_resolves_to_nothing(uri: str) -> None:
 
 @given(st.text(max_size=90), st.text(min_size=1, max_size=90))
 def test_a_disambiguated_name_never_equals_the_first_one(namespace: str, name: str) -> None:
-    made = [names.expose(namespace, name), *(names.renamed(namespace, name, attempt) for attempt in range(3))]
-    assert len(set(made)) == 4
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", exposed) for exposed in made)
+    candidates = [names.expose(namespace, name), *(names.renamed(namespace, name, attempt) for attempt in range(3))]
+    assert len(set(candidates)) == 4
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", exposed) for exposed in candidates)
 
 
 def test_names_that_look_alike_are_recognised() -> None:
-    alike = [("a", "b_c"), ("a_b", "c"), ("A", "B__c"), ("", "ａ_b_c")]
-    assert {names.lookalike(*pair) for pair in alike} == {"a_b_c"}
+    pairs = [("a", "b_c"), ("a_b", "c"), ("A", "B__c"), ("", "ａ_b_c")]
+    assert {names.lookalike(*pair) for pair in pairs} == {"a_b_c"}
     assert names.lookalike("a", "bc") != names.lookalike("a", "b_c")

@@ -327,7 +327,7 @@ models: []
         {"playwright": "npx -y @playwright/mcp@latest --headless", "semgrep": "https://mcp.semgrep.example/mcp"},
     ),
 }
-PLACES = {
+PATHS = {
     "linux": {
         "claude-desktop": ".config/Claude/claude_desktop_config.json",
         "claude-code": ".claude.json",
@@ -348,12 +348,12 @@ PLACES = {
     }
 }
 _SUPPORT = "Library/Application Support"
-PLACES["macos"] = PLACES["linux"] | {
+PATHS["macos"] = PATHS["linux"] | {
     "claude-desktop": f"{_SUPPORT}/Claude/claude_desktop_config.json",
     "vscode": f"{_SUPPORT}/Code/User/mcp.json",
 }
 _ROAMING = "AppData/Roaming"
-PLACES["windows"] = PLACES["linux"] | {
+PATHS["windows"] = PATHS["linux"] | {
     "claude-desktop": f"{_ROAMING}/Claude/claude_desktop_config.json",
     "vscode": f"{_ROAMING}/Code/User/mcp.json",
     "zed": f"{_ROAMING}/Zed/settings.json",

@@ -21,7 +21,7 @@ from mcp_hub.editing import EditRefused, parse
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.secret_store import SecretStore
 from mcp_hub.editing.server_file import ServerFile
-from tests.clients.documented import FILES, PLACES, Documented
+from tests.clients.documented import FILES, PATHS, Documented
 from tests.clients.forms import FORMS
 from tests.editing.written import TEXTS
 
@@ -30,10 +30,10 @@ ALL: list[tuple[Client, Documented]] = [
     *((client, FILES[client.id]) for client in CLIENTS),
     *((BY_ID[form.client], form.file) for form in FORMS),
 ]
-every_form = pytest.mark.parametrize(("client", "documented"), ALL, ids=lambda one: getattr(one, "id", None))
+every_form = pytest.mark.parametrize(("client", "documented"), ALL, ids=lambda value: getattr(value, "id", None))
 EVERYWHERE = [(client, system) for client in CLIENTS for system in SYSTEMS]
 COMMAND = ("/opt/the hub/bin/mcp-hub", "serve", "--config", "/home/me/größe/servers.yaml")
-everywhere = pytest.mark.parametrize(("client", "system"), EVERYWHERE, ids=lambda one: getattr(one, "id", one))
+everywhere = pytest.mark.parametrize(("client", "system"), EVERYWHERE, ids=lambda value: getattr(value, "id", value))
 
 
 def machine_of(home: Path, system: System) -> Machine:
@@ -44,8 +44,8 @@ def machine_of(home: Path, system: System) -> Machine:
     return Machine(system, home, environ)
 
 
-def written(home: Path, client: Client, system: System, text: str | None = None) -> Path:
-    path = home / PLACES[system][client.id]
+def write_client_file(home: Path, client: Client, system: System, text: str | None = None) -> Path:
+    path = home / PATHS[system][client.id]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes((FILES[client.id].text if text is None else text).encode())
     path.chmod(0o600)
@@ -57,11 +57,11 @@ def test_a_client_is_found_by_its_file_and_its_servers_are_read(tmp_path: Path, 
     home = tmp_path / "höme dir"
     machine = machine_of(home, system)
     assert find_client_files(machine) == []
-    path = written(home, client, system)
-    found = {file.path: file for file in find_client_files(machine)}[path]
-    assert (found.client, found.problem) == (client, None)
-    assert {one.id: " ".join(one.words) for one in found.servers} == FILES[client.id].runs
-    assert not [one.id for one in found.servers if one.server is None]
+    path = write_client_file(home, client, system)
+    client_file = {file.path: file for file in find_client_files(machine)}[path]
+    assert (client_file.client, client_file.problem) == (client, None)
+    assert {entry.id: " ".join(entry.words) for entry in client_file.servers} == FILES[client.id].runs
+    assert not [entry.id for entry in client_file.servers if entry.server is None]
 
 
 @every_form
@@ -69,11 +69,11 @@ def test_every_file_format_of_a_client_is_read_gets_the_hub_and_is_restored(
     tmp_path: Path, client: Client, documented: Documented
 ) -> None:
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
-    path = written(tmp_path, client, "linux", documented.text)
+    path = write_client_file(tmp_path, client, "linux", documented.text)
     file = read_client_file(path, machine, client)
     assert file.problem is None
-    assert {one.id: " ".join(one.words) for one in file.servers if one.words != ("",)} == documented.runs
-    assert not [one.id for one in file.servers if one.server is None]
+    assert {entry.id: " ".join(entry.words) for entry in file.servers if entry.words != ("",)} == documented.runs
+    assert not [entry.id for entry in file.servers if entry.server is None]
     journal.perform("install", [plan_install(client, machine, COMMAND, file.servers).edit])
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert path.read_bytes() == documented.text.encode()
@@ -84,17 +84,17 @@ def test_an_imported_server_has_the_same_identity_and_settings(
     tmp_path: Path, client: Client, documented: Documented
 ) -> None:
     machine = machine_of(tmp_path / "home", "linux")
-    file = read_client_file(written(tmp_path / "home", client, "linux", documented.text), machine, client)
+    file = read_client_file(write_client_file(tmp_path / "home", client, "linux", documented.text), machine, client)
     target = tmp_path / "servers.yaml"
     plan = plan_import([file], ServerFile.open(target), SecretStore(tmp_path / "secrets", in_keyring=False), machine)
     Journal(tmp_path / "journal").perform("import", plan.edits)
     assert target.stat().st_mode & 0o777 == 0o600
-    own = {one.id: one for one in read_client_file(target, machine).servers}
-    assert own.keys() == documented.runs.keys()
-    for one in (one for one in file.servers if one.id in own):
-        assert own[one.id].identity == one.identity
-        assert one.server is not None
-        assert _facts(own[one.id].server) == _facts(one.server)
+    imported = {entry.id: entry for entry in read_client_file(target, machine).servers}
+    assert imported.keys() == documented.runs.keys()
+    for entry in (entry for entry in file.servers if entry.id in imported):
+        assert imported[entry.id].identity == entry.identity
+        assert entry.server is not None
+        assert _facts(imported[entry.id].server) == _facts(entry.server)
 
 
 def _facts(server: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_install_and_uninstall_restore_the_documented_client_file(
     tmp_path: Path, client: Client, system: System
 ) -> None:
     home, journal = tmp_path / "home", Journal(tmp_path / "journal")
-    machine, path = machine_of(home, system), written(tmp_path / "home", client, system)
+    machine, path = machine_of(home, system), write_client_file(tmp_path / "home", client, system)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
     (hub,) = read_client_file(path, machine, client).hubs
     assert (hub.id, hub.words) == (ENTRY, COMMAND)
@@ -135,7 +135,7 @@ def test_install_creates_a_missing_client_file_and_uninstall_removes_it(
     file = machine.file_of(client)
     assert file is not None
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
-    assert [one.words for one in read_client_file(file, machine, client).hubs] == [COMMAND]
+    assert [entry.words for entry in read_client_file(file, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert not file.exists()
 
@@ -162,13 +162,13 @@ def bare(client: Client) -> list[str]:
 @pytest.mark.parametrize(
     ("client", "text"),
     [(client, text) for client in CLIENTS for text in bare(client)],
-    ids=lambda one: getattr(one, "id", None),
+    ids=lambda value: getattr(value, "id", None),
 )
 def test_a_client_file_without_servers_gets_the_hub_and_is_restored(tmp_path: Path, client: Client, text: str) -> None:
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
-    path = written(tmp_path, client, "linux", text)
+    path = write_client_file(tmp_path, client, "linux", text)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
-    assert [one.words for one in read_client_file(path, machine, client).hubs] == [COMMAND]
+    assert [entry.words for entry in read_client_file(path, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert path.read_bytes() == text.encode()
 
@@ -180,23 +180,23 @@ def test_install_and_uninstall_leave_the_bytes_of_any_file(tmp_path: Path, id: s
     client, machine = BY_ID[id], machine_of(tmp_path, "linux")
     journal = Journal(Path(tempfile.mkdtemp(dir=tmp_path)))
     text = data.draw(TEXTS[client.syntax](str(client.root[0]), 0))
-    path = written(tmp_path, client, "linux", text)
+    path = write_client_file(tmp_path, client, "linux", text)
     try:
         parse(text, client.syntax)
     except EditRefused:
         assume(False)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
-    assert [one.words for one in read_client_file(path, machine, client).hubs] == [COMMAND]
+    assert [entry.words for entry in read_client_file(path, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert path.read_bytes() == text.encode()
 
 
 def test_the_packaged_claude_desktop_on_windows_has_precedence(tmp_path: Path) -> None:
     machine = machine_of(tmp_path, "windows")
-    written(tmp_path, BY_ID["claude-desktop"], "windows")
+    write_client_file(tmp_path, BY_ID["claude-desktop"], "windows")
     packaged = tmp_path / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude"
     packaged.mkdir(parents=True)
-    assert machine.file_of(BY_ID["claude-desktop"]) == tmp_path / PLACES["windows"]["claude-desktop"]
+    assert machine.file_of(BY_ID["claude-desktop"]) == tmp_path / PATHS["windows"]["claude-desktop"]
     (packaged / "claude_desktop_config.json").write_text("{}")
     assert machine.file_of(BY_ID["claude-desktop"]) == packaged / "claude_desktop_config.json"
 
@@ -219,7 +219,7 @@ def test_the_packaged_claude_desktop_on_windows_has_precedence(tmp_path: Path) -
 def test_an_environment_variable_changes_the_directory_of_a_client(
     tmp_path: Path, client: str, variable: str, name: str
 ) -> None:
-    written(tmp_path / "home", BY_ID[client], "linux")
+    write_client_file(tmp_path / "home", BY_ID[client], "linux")
     moved = tmp_path / "moved" / name
     moved.parent.mkdir(parents=True)
     moved.write_text("")
@@ -234,7 +234,7 @@ def test_an_older_cline_has_its_servers_in_the_storage_of_vs_code(tmp_path: Path
     older.parent.mkdir(parents=True)
     assert machine.file_of(client) == older
     older.write_text("{}")
-    newer = written(tmp_path, client, "macos")
+    newer = write_client_file(tmp_path, client, "macos")
     assert machine.file_of(client) == newer  # a newer one has taken over what the older one had
 
 
@@ -246,11 +246,11 @@ def test_zed_on_macos_does_not_look_at_xdg(tmp_path: Path) -> None:
 
 def test_servers_of_opencode_2_are_one_key_deeper_in_its_file(tmp_path: Path) -> None:
     client, machine, journal = BY_ID["opencode"], machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
-    path = written(tmp_path, client, "linux")
+    path = write_client_file(tmp_path, client, "linux")
     path.write_text('{"mcp": {"servers": {"a": {"type": "local", "command": ["npx", "-y", "a"]}}}}')
-    own = read_client_file(path, machine).servers
-    assert [one.words for one in own] == [("npx", "-y", "a")]
-    journal.perform("install", [plan_install(client, machine, COMMAND, own).edit])
+    servers = read_client_file(path, machine).servers
+    assert [entry.words for entry in servers] == [("npx", "-y", "a")]
+    journal.perform("install", [plan_install(client, machine, COMMAND, servers).edit])
     tree = parse(path.read_text(), "json").tree["mcp"]["servers"]
     assert tree["a"]["disabled"] is True
     assert tree["hub"] == {"type": "local", "command": list(COMMAND)}
@@ -259,22 +259,22 @@ def test_servers_of_opencode_2_are_one_key_deeper_in_its_file(tmp_path: Path) ->
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
 def test_original_entries_are_disabled_or_removed_and_restored(tmp_path: Path, client: Client) -> None:
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
-    path = written(tmp_path, client, "linux")
+    path = write_client_file(tmp_path, client, "linux")
     before = read_client_file(path, machine, client).servers
-    served = {one.id for one in before if one.server is not None and one.server.enabled}
-    done = plan_install(client, machine, COMMAND, before)
-    assert set(done.switched_off) == served
-    journal.perform("install", [done.edit])
-    now = {one.id: one for one in read_client_file(path, machine, client).servers}
+    served = {entry.id for entry in before if entry.server is not None and entry.server.enabled}
+    install_plan = plan_install(client, machine, COMMAND, before)
+    assert set(install_plan.switched_off) == served
+    journal.perform("install", [install_plan.edit])
+    installed = {entry.id: entry for entry in read_client_file(path, machine, client).servers}
     for id in served:
-        assert id not in now if client.off is None else not now[id].on
+        assert id not in installed if client.off is None else not installed[id].on
     path.write_bytes(path.read_bytes() + b"\n")
-    back = plan_uninstall(client, machine, journal)
-    assert set(back.restored) == served
-    journal.perform("uninstall", [back.edit])
-    again = {one.id: one for one in read_client_file(path, machine, client).servers}
-    assert {id: (one.identity, one.on) for id, one in again.items()} == {
-        one.id: (one.identity, one.on) for one in before
+    uninstall_plan = plan_uninstall(client, machine, journal)
+    assert set(uninstall_plan.restored) == served
+    journal.perform("uninstall", [uninstall_plan.edit])
+    restored = {entry.id: entry for entry in read_client_file(path, machine, client).servers}
+    assert {id: (entry.identity, entry.on) for id, entry in restored.items()} == {
+        entry.id: (entry.identity, entry.on) for entry in before
     }
 
 

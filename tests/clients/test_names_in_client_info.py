@@ -11,7 +11,9 @@ from mcp_hub.hub.exposure import LEAST_LIMIT
 def test_each_client_info_name_identifies_exactly_one_client() -> None:
     names = [name for client in CLIENTS for name in client.calls_itself]
     assert len(set(names)) == len(names)
-    assert [client_calling_itself(name) for name in names] == [one for one in CLIENTS for _ in one.calls_itself]
+    assert [client_calling_itself(name) for name in names] == [
+        client for client in CLIENTS for _ in client.calls_itself
+    ]
 
 
 @pytest.mark.parametrize(

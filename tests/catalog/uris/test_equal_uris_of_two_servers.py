@@ -22,7 +22,7 @@ TWIN = str(Path(__file__).with_name("twin.py"))
 ERAS = ("handshake", "modern")
 CELLS = [(client, server) for client in ERAS for server in ERAS]
 META = {"io.modelcontextprotocol/clientCapabilities": ALL}
-SAID = [
+MENTIONED_URIS = [
     "x:one", "x:only-a", "x:only-b", "x:t/1", "x:t/a%2Fb", "x:hidden/1", "x:hidden/2", "ui://app", "ui://other",
     "mcp-hub://a/x:one", "mcp-hub://b/x:hidden/1", "mcp-hub://nobody/x:one",
 ]  # fmt: skip
@@ -34,11 +34,11 @@ class Reader:
 
     def __init__(self, client: StdioClient) -> None:
         self.client = client
-        self.known: dict[str, str] = {}
+        self.server_of: dict[str, str] = {}
         self._originals: dict[str, str] = {}
 
-    def found(self, server: str, uri: str, original: str) -> None:
-        assert self.known.setdefault(uri, server) == server
+    def remember(self, server: str, uri: str, original: str) -> None:
+        assert self.server_of.setdefault(uri, server) == server
         assert self._originals.setdefault(uri, original) == original
 
     def blocks(self, server: str, blocks: list[Any], uris: list[str]) -> None:
@@ -46,7 +46,7 @@ class Reader:
         exposed = [block["uri"] if block["type"] == "resource_link" else block["resource"]["uri"] for block in blocks]
         assert exposed[::2] == exposed[1::2]
         for uri, original in zip(exposed[::2], uris, strict=True):
-            self.found(server, uri, original)
+            self.remember(server, uri, original)
 
     def meta(self) -> dict[str, Any]:
         return {"_meta": META} if self.client.modern else {}
@@ -56,62 +56,62 @@ class Reader:
         listed = (await self.client.request("resources/list"))["resources"]
         templates = (await self.client.request("resources/templates/list"))["resourceTemplates"]
         for item in listed:
-            server = item["name"][-1] if "only" in item["name"] else "b" if item["uri"] in self.known else "a"
+            server = item["name"][-1] if "only" in item["name"] else "b" if item["uri"] in self.server_of else "a"
             server = "b" if item["uri"].startswith("mcp-hub://b/") else server
-            self.found(server, item["uri"], item["name"])
-        assert sorted(self.known.values()) == ["a", "a", "a", "b", "b", "b"]
+            self.remember(server, item["uri"], item["name"])
+        assert sorted(self.server_of.values()) == ["a", "a", "a", "b", "b", "b"]
         first, second = [template["uriTemplate"] for template in templates]
         assert (first, second) == ("x:t/{id}", "mcp-hub://b/x:t/{id}")
         for server, template in (("a", first), ("b", second)):
-            self.found(server, template.replace("{id}", "listed"), "x:t/listed")
+            self.remember(server, template.replace("{id}", "listed"), "x:t/listed")
             reference = {"type": "ref/resource", "uri": template}
             params = {"ref": reference, "argument": {"name": "id", "value": ""}}
             values = (await self.client.request("completion/complete", params))["completion"]["values"]
             assert values == [server, "x:t/{id}"]
         for tool in (await self.client.request("tools/list"))["tools"]:
-            self.found(tool["name"][0], tool["_meta"]["ui"]["resourceUri"], "ui://app")
+            self.remember(tool["name"][0], tool["_meta"]["ui"]["resourceUri"], "ui://app")
             assert tool["_meta"]["ui"]["csp"] == {}
 
     async def read(self, uri: str) -> None:
         first, second = (await self.client.request("resources/read", {"uri": uri}))["contents"]
-        assert (first["uri"], first["text"], second["text"]) == (uri, self.known[uri], self.known[uri])
+        assert (first["uri"], first["text"], second["text"]) == (uri, self.server_of[uri], self.server_of[uri])
         assert first["_meta"] == {"ui": {"csp": {}}}
-        self.found(self.known[uri], second["uri"], self._originals[uri] + "/part")
+        self.remember(self.server_of[uri], second["uri"], self._originals[uri] + "/part")
 
     async def say(self, server: str, uris: list[str]) -> None:
         result = await self.client.call(f"{server}__say", {"uris": uris}, **self.meta())
         self.blocks(server, result["content"], uris)
-        self.found(server, result["_meta"]["ui/resourceUri"], "ui://app")
+        self.remember(server, result["_meta"]["ui/resourceUri"], "ui://app")
 
     async def prompt(self, server: str, uris: list[str]) -> None:
         params = {"name": f"{server}__said", "arguments": {"uris": json.dumps(uris)}, **self.meta()}
         messages = (await self.client.request("prompts/get", params))["messages"]
         self.blocks(server, [message["content"] for message in messages], uris)
 
-    async def ask(self, server: str, uris: list[str], answered: list[str]) -> None:
+    async def ask(self, server: str, uris: list[str], answered_uris: list[str]) -> None:
         """The server samples about some resources, and is answered about others."""
-        result = {"role": "assistant", "model": "m", "content": [tool_result(answered), *linked(answered)]}
+        result = {"role": "assistant", "model": "m", "content": [tool_result(answered_uris), *linked(answered_uris)]}
         params = {"name": f"{server}__ask", "arguments": {"uris": uris}, **self.meta()}
         if self.client.modern:
             first = await self.client.request("tools/call", params)
             ((key, question),) = first["inputRequests"].items()
-            more = {"inputResponses": {key: result}}
+            responses = {"inputResponses": {key: result}}
             if "requestState" in first:
-                more["requestState"] = first["requestState"]
-            last = await self.client.request("tools/call", {**params, **more})
+                responses["requestState"] = first["requestState"]
+            last = await self.client.request("tools/call", {**params, **responses})
         else:
-            seen = len(questions(self.client))
+            count = len(questions(self.client))
             call = self.client.start("tools/call", params)
-            question = (await asked(self.client, seen + 1))[-1]
+            question = (await asked(self.client, count + 1))[-1]
             respond(self.client, question, result=result)
             async with asyncio.timeout(PATIENCE):
                 last = (await call)["result"]
-        one, other = [message["content"] for message in question["params"]["messages"]]
-        assert [one] == other
-        self.blocks(server, one["content"], uris)
-        expected = [self._originals[uri] if self.known[uri] == server else uri for uri in answered]
-        wanted = {"role": "assistant", "model": "m", "content": [tool_result(expected), *linked(expected)]}
-        assert json.loads(last["content"][0]["text"]) == wanted
+        single, listed = [message["content"] for message in question["params"]["messages"]]
+        assert [single] == listed
+        self.blocks(server, single["content"], uris)
+        expected = [self._originals[uri] if self.server_of[uri] == server else uri for uri in answered_uris]
+        expected_result = {"role": "assistant", "model": "m", "content": [tool_result(expected), *linked(expected)]}
+        assert json.loads(last["content"][0]["text"]) == expected_result
 
 
 def linked(uris: list[str]) -> list[Any]:
@@ -130,8 +130,8 @@ async def reader(directory: Path, client_era: str, server_era: str) -> AsyncIter
     async with spawned([*HUB, "serve", "--config", str(config)], modern=client_era == "modern") as client:
         if client_era == "handshake":
             info = {"name": "raw", "version": "1"}
-            said = {"protocolVersion": "2025-11-25", "capabilities": ALL, "clientInfo": info}
-            await client.request("initialize", said)
+            params = {"protocolVersion": "2025-11-25", "capabilities": ALL, "clientInfo": info}
+            await client.request("initialize", params)
             client.notify("notifications/initialized")
         yield Reader(client)
 
@@ -144,26 +144,26 @@ async def test_every_uri_in_any_message_leads_to_the_server_that_sent_it(
     async with reader(tmp_path, client_era, server_era) as client:
         await client.look()
         for _ in range(60):
-            server, uris = chosen.choice("ab"), chosen.sample(SAID, chosen.randint(1, 3))
-            known = chosen.sample(sorted(client.known), 3)
+            server, uris = chosen.choice("ab"), chosen.sample(MENTIONED_URIS, chosen.randint(1, 3))
+            sample = chosen.sample(sorted(client.server_of), 3)
             match chosen.choice(("read", "say", "prompt", "ask")):
                 case "read":
-                    await client.read(known[0])
+                    await client.read(sample[0])
                 case "say":
                     await client.say(server, uris)
                 case "prompt":
                     await client.prompt(server, uris)
                 case _:
-                    await client.ask(server, uris, known)
-        for uri in sorted(client.known):
+                    await client.ask(server, uris, sample)
+        for uri in sorted(client.server_of):
             await client.read(uri)
 
 
 @pytest.mark.parametrize(("client_era", "server_era"), CELLS)
 async def test_resource_updates_use_the_subscribed_uri(tmp_path: Path, client_era: str, server_era: str) -> None:
-    async with reader(tmp_path, client_era, server_era) as one:
-        await one.look()
-        client, listened = one.client, None
+    async with reader(tmp_path, client_era, server_era) as visitor:
+        await visitor.look()
+        client, listened = visitor.client, None
         uris = ["x:one", "mcp-hub://b/x:one", "mcp-hub://b/x:two"]
         if client_era == "modern":
             listened = client.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
@@ -173,7 +173,7 @@ async def test_resource_updates_use_the_subscribed_uri(tmp_path: Path, client_er
             for uri in uris:
                 await client.request("resources/subscribe", {"uri": uri})
         for server, original in (("b", "x:two"), ("a", "x:two"), ("b", "x:one"), ("a", "x:one")):
-            await client.call(f"{server}__touch", {"uri": original}, **one.meta())
+            await client.call(f"{server}__touch", {"uri": original}, **visitor.meta())
         updated = await client.notified("notifications/resources/updated", 3)
         assert sorted(news["params"]["uri"] for news in updated) == sorted(uris)
         assert listened is None or not listened.done()
@@ -181,14 +181,14 @@ async def test_resource_updates_use_the_subscribed_uri(tmp_path: Path, client_er
 
 @pytest.mark.parametrize(("client_era", "server_era"), CELLS)
 async def test_an_error_names_the_resource_as_the_client_did(tmp_path: Path, client_era: str, server_era: str) -> None:
-    async with reader(tmp_path, client_era, server_era) as one:
-        await one.look()
-        (there,) = (await one.client.call("a__say", {"uris": ["x:none"]}, **one.meta()))["content"][:1]
-        (here,) = (await one.client.call("b__say", {"uris": ["x:none"]}, **one.meta()))["content"][:1]
-        assert (there["uri"], here["uri"]) == ("x:none", "mcp-hub://b/x:none")
-        for uri in (there["uri"], here["uri"]):
+    async with reader(tmp_path, client_era, server_era) as visitor:
+        await visitor.look()
+        (first,) = (await visitor.client.call("a__say", {"uris": ["x:none"]}, **visitor.meta()))["content"][:1]
+        (second,) = (await visitor.client.call("b__say", {"uris": ["x:none"]}, **visitor.meta()))["content"][:1]
+        assert (first["uri"], second["uri"]) == ("x:none", "mcp-hub://b/x:none")
+        for uri in (first["uri"], second["uri"]):
             with pytest.raises(RpcError) as missing:
-                await one.client.request("resources/read", {"uri": uri})
+                await visitor.client.request("resources/read", {"uri": uri})
             assert missing.value.error["data"] == {"uri": uri}
             assert missing.value.code == (-32602 if "modern" in (client_era, server_era) else -32002)
 
@@ -198,10 +198,10 @@ async def test_the_content_of_an_elicitation_is_never_rewritten(
     tmp_path: Path, client_era: str, server_era: str
 ) -> None:
     filled = {"action": "accept", "content": {"type": "resource_link", "uri": "mcp-hub://b/x:one"}}
-    async with reader(tmp_path, client_era, server_era) as one:
-        client = one.client
-        await one.look()
-        params = {"name": "b__ask", "arguments": {"uris": []}, **one.meta()}
+    async with reader(tmp_path, client_era, server_era) as visitor:
+        client = visitor.client
+        await visitor.look()
+        params = {"name": "b__ask", "arguments": {"uris": []}, **visitor.meta()}
         if client.modern:
             first = await client.request("tools/call", params)
             ((key, _),) = first["inputRequests"].items()

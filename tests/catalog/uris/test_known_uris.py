@@ -56,9 +56,9 @@ def test_a_uri_too_long_to_remember_is_not_rewritten() -> None:
 def uris() -> UriMap:
     sources = [
         CatalogSource(
-            server, server, tuple(Item(Route(server, RESOURCES, uri), uri, {"uri": uri, "name": "n"}) for uri in own)
+            server, server, tuple(Item(Route(server, RESOURCES, uri), uri, {"uri": uri, "name": "n"}) for uri in listed)
         )
-        for server, own in (("a", ("x:1",)), ("b", ("x:1", "x:2")))
+        for server, listed in (("a", ("x:1",)), ("b", ("x:1", "x:2")))
     ]
     catalog = Catalog.build(sources)
     return UriMap(lambda caller: catalog)
@@ -69,8 +69,8 @@ def test_original_uris_are_the_inverse_of_exposed_ones(uris: UriMap, uri: str) -
     for server in "ab":
         exposed = uris.exposed("me", server, uri)
         assert uris.original("me", server, exposed) == uri
-        other = "a" if server == "b" else "b"
-        assert uris.original("me", other, exposed) == exposed
+        peer = "a" if server == "b" else "b"
+        assert uris.original("me", peer, exposed) == exposed
 
 
 def test_a_forgotten_prefixed_uri_is_still_recognised(uris: UriMap) -> None:

@@ -44,33 +44,33 @@ async def test_an_unlisted_resource_is_unknown_until_a_result_links_to_it(client
         await read(client, "test://hidden/1")
     assert await linked(client, "b", "test://hidden/1") == "test://hidden/1"
     assert await read(client, "test://hidden/1") == "b"
-    other = await linked(client, "a", "test://hidden/1")
-    assert (await read(client, other), await read(client, "test://hidden/1")) == ("a", "b")
+    second_uri = await linked(client, "a", "test://hidden/1")
+    assert (await read(client, second_uri), await read(client, "test://hidden/1")) == ("a", "b")
 
 
 async def test_a_link_to_a_refused_resource_answers_like_an_unknown_one(client: StdioClient) -> None:
     with pytest.raises(RpcError) as unknown:
         await read(client, "mcp-hub://closed/test://nothing")
     for uri in ("test://hidden/2", "test://who"):
-        given = await linked(client, "closed", uri)
+        exposed = await linked(client, "closed", uri)
         with pytest.raises(RpcError) as refused:
-            await read(client, given)
+            await read(client, exposed)
         assert refused.value.code == unknown.value.code
-        assert refused.value.error["message"].replace(given, "URI") == unknown.value.error["message"].replace(
+        assert refused.value.error["message"].replace(exposed, "URI") == unknown.value.error["message"].replace(
             "mcp-hub://closed/test://nothing", "URI"
         )
 
 
 async def test_a_link_does_not_bypass_a_rule_about_a_template(tmp_path: Path) -> None:
-    template, one_of_it = "test://template/{id}/data", "test://template/7/data"
+    template, uri = "test://template/{id}/data", "test://template/7/data"
     servers = {"free": server("free"), "ruled": server("ruled", disable_resources=[template])}
     async with hub(tmp_path, servers, list_wait=20) as client:
         await client.tool_names()
         for name in servers:
-            given = await linked(client, name, one_of_it)
+            exposed = await linked(client, name, uri)
             if name == "free":
-                assert '"of": "free"' in await read(client, given)
+                assert '"of": "free"' in await read(client, exposed)
                 continue
             with pytest.raises(RpcError):
-                await read(client, given)
+                await read(client, exposed)
         assert await read(client, "mcp-hub://ruled/test://static-text")

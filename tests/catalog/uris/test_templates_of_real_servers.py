@@ -98,7 +98,7 @@ async def test_rules_apply_to_uris_of_permissive_templates(library: str, tmp_pat
     tails = ("", "?x=1", "#x", "/", "?/../public/p.txt")
     async with hub(tmp_path, servers, list_wait=60) as client:
 
-        async def of(server: str, uri: str) -> str | None:
+        async def read_from(server: str, uri: str) -> str | None:
             return await read(client, f"mcp-hub://{server}/{uri}")
 
         templates = (await client.request("resources/templates/list"))["resourceTemplates"]
@@ -106,20 +106,20 @@ async def test_rules_apply_to_uris_of_permissive_templates(library: str, tmp_pat
         assert f"allowed/{files}" in listed  # what it makes is judged one by one
         assert not {f"without/{files}", f"only/{files}", "allowed/docs://{section}/{name}"} & set(listed)
         for server in ("denied", "allowed"):
-            assert await of(server, "file:///public/p.txt") == "path public/p.txt"
+            assert await read_from(server, "file:///public/p.txt") == "path public/p.txt"
             for path in private:
                 for tail in tails:
-                    assert await of(server, f"file:///{path}{tail}") is None, path + tail
-            assert await of(server, "docs://a/secret") is None
-            assert await of(server, "search://pages?lang=de&q=secret") is None
-        assert await of("denied", "docs://a/b") == "page a b"
-        assert await of("allowed", "docs://a/b") is None
-        assert await of("denied", "search://pages?q=open") == "search open -"
-        assert await of("allowed", "search://pages?lang=de") == "search - de"
+                    assert await read_from(server, f"file:///{path}{tail}") is None, path + tail
+            assert await read_from(server, "docs://a/secret") is None
+            assert await read_from(server, "search://pages?lang=de&q=secret") is None
+        assert await read_from("denied", "docs://a/b") == "page a b"
+        assert await read_from("allowed", "docs://a/b") is None
+        assert await read_from("denied", "search://pages?q=open") == "search open -"
+        assert await read_from("allowed", "search://pages?lang=de") == "search - de"
         for server in ("without", "only"):
-            assert await of(server, "file:///a.txt") is None
-            assert await of(server, "docs://a/b") == "page a b"
-        assert await of("only", "search://pages") is None
+            assert await read_from(server, "file:///a.txt") is None
+            assert await read_from(server, "docs://a/b") == "page a b"
+        assert await read_from("only", "search://pages") is None
 
 
 FILES = {"fastmcp": "file:///{path*}", "sdk": "file:///{+path}"}
@@ -137,6 +137,6 @@ async def test_the_server_with_the_most_specific_template_reads_a_uri_and_the_fi
         await client.request("resources/templates/list")
         for uri in ("file:///docs/a/b", "file:///docs/a?x=1", "file:///other/a"):
             assert await read(client, uri) == f"text of {uri}"
-    reads = {name: (tmp_path / name).read_text().count('"resources/read"') for name in order}
+    read_counts = {name: (tmp_path / name).read_text().count('"resources/read"') for name in order}
     general = next(name for name in order if name != "exact")
-    assert reads == {"first": 0, "second": 0, "exact": 2, general: 1}
+    assert read_counts == {"first": 0, "second": 0, "exact": 2, general: 1}

@@ -26,7 +26,7 @@ QUESTIONS = {
     "b": {"method": "elicitation/create", "params": {"mode": "url", "url": "x:7", "uri": "x:8"}},
 }
 
-PLACES: list[tuple[str, dict[str, Any], set[str]]] = [
+CASES: list[tuple[str, dict[str, Any], set[str]]] = [
     ("tools/call", {"content": [TEXT, LINK, EMBEDDED], "structuredContent": {"uri": "x:9"}}, {"x:1", "x:2"}),
     ("tools/call", {"content": [], "_meta": {"ui": {"resourceUri": "ui:1", "csp": "ui:2"}}}, {"ui:1"}),
     ("tools/call", {"content": [], "_meta": {"ui/resourceUri": "ui:1", "uri": "ui:2"}}, {"ui:1"}),
@@ -37,25 +37,25 @@ PLACES: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "result", "expected"), PLACES)
+@pytest.mark.parametrize(("method", "result", "expected"), CASES)
 def test_only_members_that_name_resources_are_rewritten(
     method: str, result: dict[str, Any], expected: set[str]
 ) -> None:
-    asked: set[str] = set()
+    uris: set[str] = set()
 
     def expose(uri: str) -> str:
-        asked.add(uri)
+        uris.add(uri)
         return "hub:" + uri
 
     before = copy.deepcopy(result)
     changed = in_result(method, result, expose)
-    assert asked == expected
+    assert uris == expected
     assert result == before
     assert json.dumps(changed).replace("hub:", "") == json.dumps(before)
     assert json.dumps(changed).count("hub:") >= len(expected)
 
 
-@pytest.mark.parametrize(("method", "result", "expected"), PLACES)
+@pytest.mark.parametrize(("method", "result", "expected"), CASES)
 def test_a_message_without_changed_uris_is_the_same_object(
     method: str, result: dict[str, Any], expected: set[str]
 ) -> None:
@@ -96,12 +96,12 @@ def test_messages_of_any_shape_are_rewritten_without_loss(result: dict[str, Any]
 
 
 ANSWER = {"role": "assistant", "model": "m", "content": [RESULT_BLOCK, EMBEDDED, TEXT], "uri": "x:9"}
-ONE = {"role": "assistant", "model": "m", "content": LINK}
+SAMPLING_ANSWER = {"role": "assistant", "model": "m", "content": LINK}
 FORM = {"action": "accept", "content": LINK}
 ROOTS = {"roots": [{"uri": "x:1"}]}
 WAY_BACK: list[tuple[dict[str, Any], set[str]]] = [
     ({"inputResponses": {"a": ANSWER, "b": FORM, "c": ROOTS}}, {"x:1", "x:2"}),
-    ({"inputResponses": {"a": ONE}, "arguments": {"inputResponses": {"b": ONE}}}, {"x:1"}),
+    ({"inputResponses": {"a": SAMPLING_ANSWER}, "arguments": {"inputResponses": {"b": SAMPLING_ANSWER}}}, {"x:1"}),
     ({"inputResponses": {"b": FORM, "c": ROOTS, "d": None, "e": [LINK]}}, set()),
     ({"inputResponses": [ANSWER], "arguments": {"uri": "x:1"}}, set()),
 ]
@@ -109,32 +109,35 @@ WAY_BACK: list[tuple[dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("params", "expected"), WAY_BACK)
 def test_in_input_responses_only_sampling_content_is_rewritten(params: dict[str, Any], expected: set[str]) -> None:
-    asked: set[str] = set()
+    uris: set[str] = set()
 
     def original(uri: str) -> str:
-        asked.add(uri)
+        uris.add(uri)
         return "own:" + uri
 
     before = copy.deepcopy(params)
     changed = in_request(params, original)
-    assert asked == expected
+    assert uris == expected
     assert params == before
     assert json.dumps(changed).replace("own:", "") == json.dumps(before)
     assert in_request(params, lambda uri: uri) is params
 
 
 def test_an_answer_of_a_client_is_rewritten() -> None:
-    assert in_answer(ONE, lambda uri: "own:" + uri) == {**ONE, "content": {**LINK, "uri": "own:x:1"}}
-    for other in (FORM, ROOTS):
-        assert in_answer(other, lambda uri: "own:" + uri) is other
+    assert in_answer(SAMPLING_ANSWER, lambda uri: "own:" + uri) == {
+        **SAMPLING_ANSWER,
+        "content": {**LINK, "uri": "own:x:1"},
+    }
+    for answer in (FORM, ROOTS):
+        assert in_answer(answer, lambda uri: "own:" + uri) is answer
 
 
 def test_an_error_about_a_resource_names_it_as_the_client_does() -> None:
     error = {"code": -32002, "message": "x:1", "data": {"uri": "x:1", "future": 1}}
     assert in_error("resources/read", error, lambda uri: "y")["data"] == {"uri": "y", "future": 1}
     assert in_error("tools/call", error, lambda uri: "y") is error
-    for odd in ({"code": 1, "message": "m", "data": "x:1"}, {"code": 1, "message": "m"}):
-        assert in_error("resources/read", odd, lambda uri: "y") is odd
+    for variant in ({"code": 1, "message": "m", "data": "x:1"}, {"code": 1, "message": "m"}):
+        assert in_error("resources/read", variant, lambda uri: "y") is variant
 
 
 def test_deeply_nested_blocks_do_not_fail_the_rewriting() -> None:

@@ -20,7 +20,7 @@ TOOLS = [
     for name in ("say", "ask", "touch")
 ]
 RESOURCES = [{"uri": uri, "name": uri} for uri in ("x:one", "x:two", f"x:only-{NAME}")]
-OFFERED = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}}
+CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}}
 
 lock = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
@@ -48,25 +48,25 @@ def blocks(uris: list[str]) -> list[dict]:
 
 
 def question(uris: list[str]) -> dict:
-    answered = {"type": "tool_result", "toolUseId": "1", "content": blocks(uris)}
-    messages = [{"role": "user", "content": answered}, {"role": "user", "content": [answered]}]
+    tool_result = {"type": "tool_result", "toolUseId": "1", "content": blocks(uris)}
+    messages = [{"role": "user", "content": tool_result}, {"role": "user", "content": [tool_result]}]
     return {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": 1}}
 
 
-def told(value: object) -> dict:
+def text_result(value: object) -> dict:
     return {"content": [{"type": "text", "text": json.dumps(value)}]}
 
 
-def asked(request_id: object, uris: list[str]) -> None:
-    own, event, answer = f"q{next(numbers)}", threading.Event(), {}
-    waiting[own] = (event, answer)
-    send({"id": own, **question(uris)})
+def ask_client(request_id: object, uris: list[str]) -> None:
+    own_id, event, answer = f"q{next(numbers)}", threading.Event(), {}
+    waiting[own_id] = (event, answer)
+    send({"id": own_id, **question(uris)})
     event.wait(60)
-    send({"id": request_id, "result": told(answer["result"])})
+    send({"id": request_id, "result": text_result(answer["result"])})
 
 
 def touch(uri: str) -> None:
-    for tag in [{"_meta": {KEY + "subscriptionId": one}} for one in listening] or [{}] * (uri in subscribed):
+    for tag in [{"_meta": {KEY + "subscriptionId": listener}} for listener in listening] or [{}] * (uri in subscribed):
         send({"method": "notifications/resources/updated", "params": {"uri": uri, **tag}})
 
 
@@ -76,22 +76,22 @@ def call(request_id: object, params: dict) -> dict | None:
         return {"content": blocks(arguments["uris"]), "_meta": {"ui/resourceUri": APP}}
     if name == "touch":
         touch(arguments["uri"])
-        return told("touched")
+        return text_result("touched")
     if not MODERN:
-        threading.Thread(target=asked, args=(request_id, arguments["uris"]), daemon=True).start()
+        threading.Thread(target=ask_client, args=(request_id, arguments["uris"]), daemon=True).start()
         return None
     if "inputResponses" not in params:
         return {"resultType": "input_required", "inputRequests": {"q": question(arguments["uris"])}}
-    return told(params["inputResponses"]["q"])
+    return text_result(params["inputResponses"]["q"])
 
 
 def answer(request_id: object, method: str, params: dict) -> dict | None:
     """The result; None: it comes later."""
     if method == "initialize":
         info = {"name": "twin", "version": "1"}
-        return {"protocolVersion": params["protocolVersion"], "capabilities": OFFERED, "serverInfo": info}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": CAPABILITIES, "serverInfo": info}
     if method == "server/discover":
-        return {"supportedVersions": ["2026-07-28"], "capabilities": OFFERED}
+        return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}
     if method == "subscriptions/listen":
         listening[:] = [request_id]
         tag = {KEY + "subscriptionId": request_id}
@@ -112,8 +112,8 @@ def answer(request_id: object, method: str, params: dict) -> dict | None:
         uri = params["uri"]
         if uri.startswith("x:none"):
             raise LookupError(uri)
-        beside = {"uri": f"{uri}/part", "text": NAME}
-        return {"contents": [{"uri": uri, "text": NAME, "_meta": {"ui": {"csp": {}}}}, beside]}
+        part = {"uri": f"{uri}/part", "text": NAME}
+        return {"contents": [{"uri": uri, "text": NAME, "_meta": {"ui": {"csp": {}}}}, part]}
     if method == "prompts/list":
         return {"prompts": [{"name": "said", "arguments": [{"name": "uris"}]}]}
     if method == "prompts/get":
@@ -127,19 +127,19 @@ def answer(request_id: object, method: str, params: dict) -> dict | None:
 for line in sys.stdin:
     message = json.loads(line)
     if "method" not in message:
-        event, kept = waiting.pop(message["id"])
-        kept.update(message)
+        event, slot = waiting.pop(message["id"])
+        slot.update(message)
         event.set()
     elif "id" in message:
-        known = message["method"] != ("server/discover" if not MODERN else "initialize")
+        is_known = message["method"] != ("server/discover" if not MODERN else "initialize")
         try:
-            result = answer(message["id"], message["method"], message.get("params") or {}) if known else None
+            result = answer(message["id"], message["method"], message.get("params") or {}) if is_known else None
         except LookupError as error:
             fault = {"code": -32602 if MODERN else -32002, "message": "Not found", "data": {"uri": str(error.args[0])}}
             send({"id": message["id"], "error": fault})
             continue
-        if not known:
+        if not is_known:
             send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
         elif result is not None:
-            more = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODERN else {}
-            send({"id": message["id"], "result": {**more, **result}})
+            fields = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODERN else {}
+            send({"id": message["id"], "result": {**fields, **result}})
