@@ -43,7 +43,7 @@ async def test_every_call_is_recorded_whatever_its_outcome(tmp_path: Path, moder
         await client.request("resources/read", {"uri": "fake://fake/one"})
         await client.request("prompts/get", {"name": "up__greet", "arguments": {"who": "me"}})
         records = await recorded(client, 8)
-    ok, hidden, unknown, late, refused, crashed, read, prompt = records
+    ok, hidden, unknown, timed_out, failed, crashed, resource, prompt = records
     assert {record["era"] for record in records} == {"modern" if modern else "handshake"}
     assert {record["client"] for record in records} == {"raw"}
     assert len({record["id"] for record in records}) == 8
@@ -59,10 +59,10 @@ async def test_every_call_is_recorded_whatever_its_outcome(tmp_path: Path, moder
     assert (hidden["verdict"], hidden["code"], hidden["policy"]) == ("refused", -32602, "access")
     assert "filter of tools" in hidden["reason"]
     assert (unknown["verdict"], unknown["reason"], unknown["policy"]) == ("refused", "unknown", None)
-    assert (late["verdict"], late["code"], late["policy"]) == ("error", "timeout", "deadline")
-    assert (refused["verdict"], refused["code"]) == ("error", -32050)
+    assert (timed_out["verdict"], timed_out["code"], timed_out["policy"]) == ("error", "timeout", "deadline")
+    assert (failed["verdict"], failed["code"]) == ("error", -32050)
     assert (crashed["verdict"], crashed["code"]) == ("error", "server_unavailable")
-    assert (read["method"], read["verdict"], read["tool"]) == ("resources/read", "ok", "fake://fake/one")
+    assert (resource["method"], resource["verdict"], resource["tool"]) == ("resources/read", "ok", "fake://fake/one")
     assert (prompt["method"], prompt["verdict"], prompt["arguments"]) == ("prompts/get", "ok", {"who": "me"})
 
 
@@ -128,18 +128,18 @@ class Deaf(StdioClient):
 
 @contextlib.asynccontextmanager
 async def deaf_client(argv: list[str]) -> AsyncIterator[Deaf]:
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *argv, stdin=pipe, stdout=pipe, stderr=write, limit=2**27, start_new_session=True
+        *argv, stdin=pipe, stdout=pipe, stderr=write_end, limit=2**27, start_new_session=True
     )
-    os.close(write)
+    os.close(write_end)
     client = Deaf(process)
     try:
         yield client
     finally:
         await client.close()
-        os.close(read)
+        os.close(read_end)
 
 
 async def test_an_unread_stderr_does_not_delay_answers(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ async def test_repeated_log_lines_are_counted(tmp_path: Path) -> None:
         await client.text("other__stderr", {"text": "something else"})
         await recorded(client, 901)
     lines = [line.decode() for line in client.stderr.splitlines() if b": up: " in line]
-    shown = [line for line in lines if "noise" in line]
+    noise_lines = [line for line in lines if "noise" in line]
     counted = sum(int(line.split("up: ")[1].split()[0].replace(",", "")) for line in lines if "more lines like" in line)
-    assert 10 <= len(shown) < 900
-    assert len(shown) + counted == 900
+    assert 10 <= len(noise_lines) < 900
+    assert len(noise_lines) + counted == 900
     assert any(b"other: something else" in line for line in client.stderr.splitlines())
 
 

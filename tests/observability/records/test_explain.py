@@ -23,15 +23,15 @@ def called(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE)
 
 
-def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def facts_of(completed: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(completed.stdout)
+    return facts
 
 
 def test_explain_prints_the_explanation_before_the_result(tmp_path: Path) -> None:
-    done = called(tmp_path, "up__add", "--args", '{"a": 1, "b": 2}', "--explain")
-    assert done.returncode == 0, done.stderr
-    explanation, _, result = done.stdout.partition("\n\n")
+    completed = called(tmp_path, "up__add", "--args", '{"a": 1, "b": 2}', "--explain")
+    assert completed.returncode == 0, completed.stderr
+    explanation, _, result = completed.stdout.partition("\n\n")
     assert result == "42\n"
     lines = dict(line.split(maxsplit=1) for line in explanation.splitlines())
     assert lines["name"] == "up__add"
@@ -62,20 +62,20 @@ def test_a_call_by_server_and_tool_prints_the_same_as_by_exposed_name(tmp_path: 
 
 
 def test_explain_of_a_timed_out_call_names_its_deadline(tmp_path: Path) -> None:
-    done = called(tmp_path, "up", "sleep", "--explain", "--json")
-    facts = facts_of(done)
-    assert done.returncode == 1
+    completed = called(tmp_path, "up", "sleep", "--explain", "--json")
+    facts = facts_of(completed)
+    assert completed.returncode == 1
     assert (facts["verdict"], facts["code"]) == ("error", "timeout")
-    (deadline,) = [one["did"] for one in facts["policies"] if one["policy"] == "deadline"]
+    (deadline,) = [policy["did"] for policy in facts["policies"] if policy["policy"] == "deadline"]
     assert deadline[0].startswith("ended the call: ")
     assert facts["result"]["isError"] is True
 
 
 def test_an_error_of_the_upstream_is_shown_after_the_explanation(tmp_path: Path) -> None:
-    done = called(tmp_path, "up__fail", "--explain")
-    assert done.returncode == 1
-    assert "error (-32050)" in done.stdout
-    assert "error -32050: no" in done.stderr
+    completed = called(tmp_path, "up__fail", "--explain")
+    assert completed.returncode == 1
+    assert "error (-32050)" in completed.stdout
+    assert "error -32050: no" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_an_error_of_the_upstream_is_shown_after_the_explanation(tmp_path: Path)
     ],
 )
 def test_explain_of_a_hidden_name_gives_the_hiding_rule(tmp_path: Path, words: list[str], rule: str) -> None:
-    done = called(tmp_path, *words, "--explain")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert rule in done.stderr
+    completed = called(tmp_path, *words, "--explain")
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert rule in completed.stderr
     assert rule not in called(tmp_path, *words).stderr
     assert facts_of(called(tmp_path, *words, "--explain", "--json"))["hidden_by"] == rule
     reasons = [json.loads(line)["reason"] for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
@@ -99,17 +99,20 @@ def test_explain_of_a_hidden_name_gives_the_hiding_rule(tmp_path: Path, words: l
 
 @pytest.mark.parametrize("words", [["up__nothing"], ["up", "nothing"]])
 def test_explain_reports_an_unknown_name(tmp_path: Path, words: list[str]) -> None:
-    done = called(tmp_path, *words, "--explain")
-    assert done.returncode == 2
-    assert "there is no tool" in done.stderr
+    completed = called(tmp_path, *words, "--explain")
+    assert completed.returncode == 2
+    assert "there is no tool" in completed.stderr
 
 
 def test_explain_of_a_disabled_servers_tool_gives_that_reason(tmp_path: Path) -> None:
-    done = called(tmp_path, "off", "echo", "--explain")
-    assert (done.returncode, done.stderr) == (1, "off is not available: it is switched off in the configuration\n")
+    completed = called(tmp_path, "off", "echo", "--explain")
+    assert (completed.returncode, completed.stderr) == (
+        1,
+        "off is not available: it is switched off in the configuration\n",
+    )
 
 
 def test_a_call_to_an_unknown_server_lists_the_configured_ones(tmp_path: Path) -> None:
-    done = called(tmp_path, "nowhere", "echo")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no server 'nowhere'; there are: up, new, off" in done.stderr
+    completed = called(tmp_path, "nowhere", "echo")
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert "there is no server 'nowhere'; there are: up, new, off" in completed.stderr

@@ -22,7 +22,7 @@ Form = Callable[[str], str]
 def hexadecimal(separator: str, upper: bool = False, group: int = 1) -> Form:
     def form(secret: str) -> str:
         digits = secret.encode().hex().upper() if upper else secret.encode().hex()
-        return separator.join(digits[at : at + 2 * group] for at in range(0, len(digits), 2 * group))
+        return separator.join(digits[start : start + 2 * group] for start in range(0, len(digits), 2 * group))
 
     return form
 
@@ -37,12 +37,12 @@ def wrapped(form: Form, columns: int, end: str = "\n") -> Form:
 
 
 def broken_at(columns: int, end: str) -> Form:
-    return lambda secret: end.join(secret[at : at + columns] for at in range(0, len(secret), columns))
+    return lambda secret: end.join(secret[start : start + columns] for start in range(0, len(secret), columns))
 
 
 def utf16_escapes(secret: str) -> str:
     units = secret.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 FORMS: dict[str, Form] = {
@@ -117,11 +117,11 @@ def plain_letters(text: str) -> str:
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_secret_is_masked_in_every_documented_encoding(name: str, secret: str) -> None:
     form = FORMS[name](secret)
-    shown = Redactor([secret, "another-one"]).text(f"before | {form} | after")
-    assert shown.startswith("before | ")
-    assert shown.endswith(" | after")
-    assert MASK in shown
-    assert plain_letters(form) not in plain_letters(shown)
+    redacted = Redactor([secret, "another-one"]).text(f"before | {form} | after")
+    assert redacted.startswith("before | ")
+    assert redacted.endswith(" | after")
+    assert MASK in redacted
+    assert plain_letters(form) not in plain_letters(redacted)
 
 
 @given(SECRET, st.sampled_from(sorted(FORMS)), AROUND, AROUND)
@@ -130,10 +130,10 @@ def test_no_encoding_of_any_secret_survives_redaction(secret: str, name: str, be
     form = FORMS[name](secret)
     # A bar keeps what is around it from making another encoding or another escape of it.
     text = f"{before} | {form} | {after}"
-    redaction = Redactor([secret])
-    for shown in (redaction.text(text), redaction.known(text)):
-        assert form not in shown
-        assert MASK in shown
+    redactor = Redactor([secret])
+    for redacted in (redactor.text(text), redactor.known(text)):
+        assert form not in redacted
+        assert MASK in redacted
 
 
 @pytest.mark.parametrize(
@@ -175,16 +175,16 @@ def test_only_the_secret_is_masked_and_the_surrounding_text_stays() -> None:
 
 
 def test_a_long_secret_is_masked_as_a_whole() -> None:
-    secret = "".join(chr(33 + at * 7919 % 90) for at in range(20_000))
-    redaction = Redactor([secret])
+    secret = "".join(chr(33 + index * 7919 % 90) for index in range(20_000))
+    redactor = Redactor([secret])
     for form in (secret, base64_of(b"a")(secret), hexadecimal("")(secret), wrapped(base64_of(), 76)(secret)):
-        shown = redaction.text(f"<< {form} >>")
-        assert set(shown) <= set("<< * >>") | set(form[:4] + form[-4:])
-        assert len(shown) < len(form) // 100
+        redacted = redactor.text(f"<< {form} >>")
+        assert set(redacted) <= set("<< * >>") | set(form[:4] + form[-4:])
+        assert len(redacted) < len(form) // 100
 
 
 def test_a_multiline_secret_is_masked_when_its_lines_are_rewrapped() -> None:
-    key = "\n".join(f"{'abcdefghij'[at]}{at * 7919}{'k' * at}QrStUv" for at in range(10))
+    key = "\n".join(f"{'abcdefghij'[index]}{index * 7919}{'k' * index}QrStUv" for index in range(10))
     assert Redactor([key]).text("x " + "".join(key.split()) + " y") == f"x {MASK} y"
 
 
@@ -225,6 +225,6 @@ def test_redacting_a_hostile_text_takes_linear_time(piece: str) -> None:
         "print(cost(400_000) / small)\n"
     )
     argv = [sys.executable, "-c", program, json.dumps(piece)]
-    done = subprocess.run(argv, capture_output=True, timeout=60, cwd=Path(__file__).parents[3])
+    completed = subprocess.run(argv, capture_output=True, timeout=60, cwd=Path(__file__).parents[3])
     # Twenty times the length; were it quadratic, it would be four hundred times the work.
-    assert float(done.stdout) < 120, done.stderr
+    assert float(completed.stdout) < 120, completed.stderr

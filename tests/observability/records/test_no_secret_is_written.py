@@ -61,15 +61,17 @@ FAULTS: dict[str, tuple[list[str], list[tuple[str, dict[str, Any]]]]] = {
 
 
 def config_of(options: list[str], directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    up = fake(*options, "--leak", "KEY", **ENV, timeout="2s", deadlines={"connect": 3}, preset={"add": {"a": CANARY}})
+    server = fake(
+        *options, "--leak", "KEY", **ENV, timeout="2s", deadlines={"connect": 3}, preset={"add": {"a": CANARY}}
+    )
     root = {"call_log": {"file": str(directory / "calls.jsonl")}, "listen": {"token": f"{CANARY}-{'t' * 32}"}}
-    return {"up": up}, root
+    return {"up": server}, root
 
 
 def assert_clean(directory: Path, *texts: bytes | str) -> None:
     files = [path for path in directory.rglob("*") if path.is_file() and path.name != "servers.json"]
-    said = [text.encode() if isinstance(text, str) else text for text in texts]
-    for data in [*(path.read_bytes() for path in files), *said]:
+    outputs = [text.encode() if isinstance(text, str) else text for text in texts]
+    for data in [*(path.read_bytes() for path in files), *outputs]:
         assert not [form for form in FORMS if form.encode() in data], data
 
 
@@ -100,11 +102,11 @@ def test_no_command_prints_a_secret(tmp_path: Path, fault: str, command: str) ->
     servers, root = config_of(options, tmp_path)
     config = write_config(tmp_path, servers, **root)
     name, arguments = calls[0]
-    more = ["up", name, "--explain", "--args", json.dumps(arguments)] if command == "call" else []
-    argv = [*HUB, command, *more, "-vv", "--config", str(config)]
-    done = subprocess.run(argv, capture_output=True, timeout=PATIENCE)
-    assert b"Traceback" not in done.stderr
-    assert_clean(tmp_path, done.stdout, done.stderr)
+    call_argv = ["up", name, "--explain", "--args", json.dumps(arguments)] if command == "call" else []
+    argv = [*HUB, command, *call_argv, "-vv", "--config", str(config)]
+    completed = subprocess.run(argv, capture_output=True, timeout=PATIENCE)
+    assert b"Traceback" not in completed.stderr
+    assert_clean(tmp_path, completed.stdout, completed.stderr)
 
 
 class Echoing(BaseHTTPRequestHandler):
@@ -112,9 +114,9 @@ class Echoing(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         key = self.headers.get("X-Key", "")
-        said = [key, self.path, self.headers.get("Authorization", ""), json.dumps(key), quote(key)]
-        said.append(base64.b64encode(f"x{key}".encode()).decode())
-        body = "\n".join(said).encode()
+        quotes = [key, self.path, self.headers.get("Authorization", ""), json.dumps(key), quote(key)]
+        quotes.append(base64.b64encode(f"x{key}".encode()).decode())
+        body = "\n".join(quotes).encode()
         self.send_response(401 if "401" in self.path else 500)
         self.send_header("WWW-Authenticate", f'Bearer error_description="{key}"')
         self.send_header("Content-Length", str(len(body)))
@@ -157,9 +159,9 @@ async def test_an_api_key_quoted_by_a_server_is_redacted(
             await client.call("up__echo", {"text": PLAIN})
     assert_clean(tmp_path, client.stderr, json.dumps(caught.value.error))
     argv = [*HUB, "check", "-vv", "--json", "--config", str(tmp_path / "servers.json")]
-    done = subprocess.run(argv, capture_output=True, timeout=PATIENCE)
-    assert b"HTTP" in done.stdout
-    assert_clean(tmp_path, done.stdout, done.stderr)
+    completed = subprocess.run(argv, capture_output=True, timeout=PATIENCE)
+    assert b"HTTP" in completed.stdout
+    assert_clean(tmp_path, completed.stdout, completed.stderr)
 
 
 async def test_successful_results_are_not_redacted(tmp_path: Path) -> None:

@@ -26,17 +26,17 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 @contextlib.contextmanager
 def stderr_as_pipe() -> Iterator[int]:
     """The reading end of what this process has for its stderr meanwhile."""
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     before = sys.stderr
-    with os.fdopen(write, "w") as sys.stderr:
+    with os.fdopen(write_end, "w") as sys.stderr:
         try:
-            yield read
+            yield read_end
         finally:
             sys.stderr = before
-    os.close(read)
+    os.close(read_end)
 
 
-def written(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
@@ -79,7 +79,7 @@ def test_a_log_file_readable_by_others_is_made_private_and_appended_to(tmp_path:
     path.chmod(0o644)
     with RecordWriter(path, stderr=False) as records:
         records.write({"n": 1})
-    assert written(path) == [{"n": 0}, {"n": 1}]
+    assert read_records(path) == [{"n": 0}, {"n": 1}]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -92,7 +92,7 @@ def test_the_log_file_is_rotated_by_size_and_three_older_files_are_kept(tmp_path
     files = [path, *(tmp_path / f"calls.jsonl.{n}" for n in (1, 2, 3))]
     assert sorted(tmp_path.iterdir()) == sorted(files)
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_size <= 1000 for file in files)
-    numbers = [record["n"] for file in reversed(files) for record in written(file)]
+    numbers = [record["n"] for file in reversed(files) for record in read_records(file)]
     assert numbers == list(range(100 - len(numbers), 100))
     assert len(numbers) > 30
 
@@ -112,7 +112,7 @@ file.close()
 def test_several_processes_can_write_to_one_log_file_during_rotation(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(who)], **pipes) for who in range(4)]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(number)], **pipes) for number in range(4)]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"
     for writer in writers:  # all at once
@@ -121,8 +121,8 @@ def test_several_processes_can_write_to_one_log_file_during_rotation(tmp_path: P
     for writer in writers:
         writer.communicate(timeout=PATIENCE)
         assert writer.returncode == 0
-    found = [(record["who"], record["n"]) for file in tmp_path.iterdir() for record in written(file)]
-    assert sorted(found) == [(who, n) for who in range(4) for n in range(200)]
+    pairs = [(record["who"], record["n"]) for file in tmp_path.iterdir() for record in read_records(file)]
+    assert sorted(pairs) == [(number, n) for number in range(4) for n in range(200)]
 
 
 def test_a_moved_log_file_is_created_again(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_moved_log_file_is_created_again(tmp_path: Path) -> None:
             records.write({"n": n})
             assert records.flush(PATIENCE)
             path.rename(tmp_path / f"moved{n}")
-    assert [written(tmp_path / f"moved{n}") for n in range(3)] == [[{"n": 0}], [{"n": 1}], [{"n": 2}]]
+    assert [read_records(tmp_path / f"moved{n}") for n in range(3)] == [[{"n": 0}], [{"n": 1}], [{"n": 2}]]
 
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
@@ -145,11 +145,11 @@ def test_an_unwritable_log_file_causes_one_warning_and_missing_records_are_count
         for n in range(3):
             records.write({"n": n})
             assert records.flush(PATIENCE)
-        said = os.read(pipe, 65536).decode()
+        output = os.read(pipe, 65536).decode()
         path.rmdir()
         records.write({"n": 3})
-    assert re.fullmatch(rf"mcp-hub: {TIME} warning: the call log .*calls\.jsonl cannot be written: .+\n", said)
-    gap, record = written(path)
+    assert re.fullmatch(rf"mcp-hub: {TIME} warning: the call log .*calls\.jsonl cannot be written: .+\n", output)
+    gap, record = read_records(path)
     assert (gap["event"], gap["count"]) == ("dropped", 3)
     assert record == {"n": 3}
 
@@ -173,7 +173,7 @@ def test_an_unread_stderr_blocks_neither_the_caller_nor_the_file(tmp_path: Path,
         records.line("the last line")
         while b"the last line" not in data:
             data += os.read(pipe, 65536)
-    assert [record["n"] for record in written(path) if "n" in record] == [*range(total), "last"]
+    assert [record["n"] for record in read_records(path) if "n" in record] == [*range(total), "last"]
     lines = data.decode().splitlines()
     if stderr:
         gaps = sum(json.loads(line)["count"] for line in lines if '"event":"dropped"' in line)
@@ -214,25 +214,25 @@ print("done", flush=True)
 
 def test_a_process_with_an_unread_stderr_can_exit(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE, stderr=write, timeout=PATIENCE
+        completed = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE, stderr=write_end, timeout=PATIENCE
         )
     finally:
-        os.close(read)
-        os.close(write)
-    assert (done.returncode, done.stdout) == (0, b"done\n")
-    assert [record["n"] for record in written(path)] == list(range(5000))
+        os.close(read_end)
+        os.close(write_end)
+    assert (completed.returncode, completed.stdout) == (0, b"done\n")
+    assert [record["n"] for record in read_records(path)] == list(range(5000))
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "2>/dev/null"])
 def test_a_process_with_an_unusable_stderr_still_writes_records_to_the_file(tmp_path: Path, redirection: str) -> None:
     path = tmp_path / "calls.jsonl"
     argv = ["/bin/sh", "-c", f'exec "$0" -c "$1" "$2" {redirection}', sys.executable, PROGRAM, str(path)]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=PATIENCE)
-    assert (done.returncode, done.stdout) == (0, b"done\n")
-    assert len(written(path)) == 5000
+    completed = subprocess.run(argv, stdout=subprocess.PIPE, timeout=PATIENCE)
+    assert (completed.returncode, completed.stdout) == (0, b"done\n")
+    assert len(read_records(path)) == 5000
 
 
 def test_a_record_that_json_cannot_express_is_still_recorded(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_record_that_json_cannot_express_is_still_recorded(tmp_path: Path) -> 
     with RecordWriter(path, stderr=False) as records:
         records.write({"event": "call", "odd": object()})
         records.write({"n": 1})
-    assert [record.get("event") for record in written(path)] == ["call", None]
+    assert [record.get("event") for record in read_records(path)] == ["call", None]
 
 
 def test_a_record_at_a_terminal_is_one_readable_line() -> None:
@@ -255,6 +255,6 @@ def test_a_record_at_a_terminal_is_one_readable_line() -> None:
     environment = {**os.environ, "TZ": "UTC-1"}
     subprocess.run([sys.executable, "-c", program], stderr=theirs, timeout=PATIENCE, check=True, env=environment)
     os.close(theirs)
-    shown = os.read(ours, 65536).decode()
+    line = os.read(ours, 65536).decode()
     os.close(ours)
-    assert shown == "04:04:05 +0100 tools/call up__echo -> up/e\\x1b error (timeout) 12.5 ms\r\n"
+    assert line == "04:04:05 +0100 tools/call up__echo -> up/e\\x1b error (timeout) 12.5 ms\r\n"

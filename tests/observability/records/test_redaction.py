@@ -146,9 +146,9 @@ def test_a_known_secret_is_redacted_at_any_place_and_in_any_form(data: st.DataOb
     tree = data.draw(JSON)
     for _ in range(data.draw(st.integers(0, 5))):
         tree = data.draw(st.sampled_from([[tree, text], {text: tree}, {"a": tree, "b": [text]}]))
-    redaction = Redactor([secret, *SECRETS])
-    for shown in (redaction.value([tree, text]), redaction.known([tree, text]), [redaction.text(text)]):
-        for leaf in leaves(shown):
+    redactor = Redactor([secret, *SECRETS])
+    for redacted in (redactor.value([tree, text]), redactor.known([tree, text]), [redactor.text(text)]):
+        for leaf in leaves(redacted):
             assert secret not in leaf
             assert form not in leaf
 
@@ -174,8 +174,8 @@ def test_long_values_are_shortened_with_a_note_of_their_size() -> None:
 
 def test_a_secret_at_the_cut_of_a_shortened_string_is_not_partly_shown() -> None:
     for offset in range(150, 210):
-        shown = REDACTION.value({"t": "." * offset + SECRETS[0] + "." * 5000})["t"]
-        assert "canary" not in shown, offset
+        redacted = REDACTION.value({"t": "." * offset + SECRETS[0] + "." * 5000})["t"]
+        assert "canary" not in redacted, offset
 
 
 def test_a_truncated_secret_in_a_log_line_is_hidden() -> None:
@@ -192,9 +192,9 @@ def test_a_record_never_shows_the_beginning_of_a_secret_that_an_error_repeats() 
     secret = "".join(chr(ord("a") + number * 7 % 26) for number in range(65))
     records = RecordBuilder(Redactor([secret]), RecordLabels(), arguments=False)
     for before in range(0, 66, 5):
-        shown = records.text("-" * before + "\n".join([secret] * 100))
-        assert secret[:10] not in shown
-        assert MASK in shown
+        redacted = records.text("-" * before + "\n".join([secret] * 100))
+        assert secret[:10] not in redacted
+        assert MASK in redacted
 
 
 def test_each_line_of_a_multiline_secret_is_redacted() -> None:

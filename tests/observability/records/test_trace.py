@@ -181,8 +181,8 @@ async def test_a_failing_record_sink_fails_no_call() -> None:
 
 
 async def test_errors_are_redacted_and_otherwise_unchanged() -> None:
-    answered = {"code": -1, "message": f"bad key {SECRET}", "data": [SECRET], "extra": 1}
-    traced = Traced(UpstreamAnswered(answered))
+    error = {"code": -1, "message": f"bad key {SECRET}", "data": [SECRET], "extra": 1}
+    traced = Traced(UpstreamAnswered(error))
     record = await traced.record(a_call({}))
     assert isinstance(traced.error, UpstreamAnswered)
     assert traced.error.error == {"code": -1, "message": "bad key ***", "data": ["***"], "extra": 1}
@@ -227,15 +227,15 @@ async def test_an_unknown_name_is_recorded_with_the_rule_that_hides_it() -> None
     traced = Traced()
     traced.trace.unknown("tools/call", "up__x", "handshake", None, "blacklist")
     traced.trace.unknown("resources/read", "a://b?token=abc", "handshake", "me", "unknown")
-    hidden, absent = traced.records
+    hidden, unlisted = traced.records
     assert (hidden["verdict"], hidden["code"], hidden["policy"], hidden["reason"]) == (
         "refused",
         -32602,
         "access",
         "blacklist",
     )
-    assert (absent["code"], absent["policy"], absent["reason"]) == (-32002, None, "unknown")
-    assert absent["name"] == "a://b?token=***"
+    assert (unlisted["code"], unlisted["policy"], unlisted["reason"]) == (-32002, None, "unknown")
+    assert unlisted["name"] == "a://b?token=***"
 
 
 class Session:
@@ -244,8 +244,8 @@ class Session:
 
 async def test_a_caller_has_one_anonymous_label() -> None:
     traced = Traced()
-    one, other = Session(), Session()
-    for caller in (one, other, one, "", "alice@example.org", "alice@example.org", None, ("a", 1)):
+    first, second = Session(), Session()
+    for caller in (first, second, first, "", "alice@example.org", "alice@example.org", None, ("a", 1)):
         await traced.run(a_call({}, caller=caller))
     labels = [record["caller"] for record in traced.records]
     assert labels[0] == labels[2] != labels[1]
@@ -306,15 +306,15 @@ async def test_large_arguments_are_prepared_for_the_record_in_a_thread() -> None
     records: list[Json] = []
     threads: list[int] = []
 
-    def shown(call: Call, arguments: Any) -> Any:
+    def prepared(call: Call, arguments: Any) -> Any:
         threads.append(threading.get_ident())
         return arguments
 
-    trace = Trace(records.append, Redactor(), shown=shown)
+    trace = Trace(records.append, Redactor(), shown=prepared)
     for arguments in ({"a": 1}, {f"a{number}": number for number in range(LARGE)}):
         assert await Chain((trace, Doing(OK)), Traced().upstream).run(a_call(arguments)) == OK
         await asyncio.sleep(0)
         await trace.close()
     assert [record["verdict"] for record in records] == ["ok", "ok"]
-    here = threading.get_ident()
-    assert [thread == here for thread in threads] == [True, False]
+    main_thread = threading.get_ident()
+    assert [thread == main_thread for thread in threads] == [True, False]

@@ -117,4 +117,4 @@ def _spans(request: Any) -> list[Got]:
 
 
 def _plain(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value")) for attribute in attributes}

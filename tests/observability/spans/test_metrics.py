@@ -27,19 +27,19 @@ Samples = dict[str, dict[frozenset[tuple[str, str]], float]]
 
 def parsed(text: str) -> Samples:
     """Sample -> labels -> value, by the reference parser."""
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
-    return found
+            samples.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return samples
 
 
-def of(samples: Samples, name: str, **labels: str) -> float:
+def sample_value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name][frozenset(labels.items())]
 
 
 def calls(samples: Samples, code: str, tool: str = "echo", server: str = "up") -> float:
-    return of(samples, "mcp_hub_calls_total", server=server, method="tools/call", tool=tool, code=code)
+    return sample_value(samples, "mcp_hub_calls_total", server=server, method="tools/call", tool=tool, code=code)
 
 
 async def read(base: str, token: str | None = None, method: str = "GET") -> httpx2.Response:
@@ -70,8 +70,8 @@ async def test_call_outcomes_are_counted_and_shown_to_authorized_callers(tmp_pat
                     ("other__echo", {"text": 'quoted "\\\n'}),
                 ):
                     await alice.call(name, arguments)
-                whole = await read(base, TOKENS["alice"])
-                few = parsed((await read(base, TOKENS["bob"])).text)
+                response = await read(base, TOKENS["alice"])
+                samples_of_few = parsed((await read(base, TOKENS["bob"])).text)
                 answers = [await read(base), await read(base, "wrong" * 10), await read(base, TOKENS["alice"], "POST")]
             async with spawned([*HUB, "status", "--json"], env=env) as asking:
                 await asking.exited()
@@ -79,43 +79,43 @@ async def test_call_outcomes_are_counted_and_shown_to_authorized_callers(tmp_pat
                 (facts,) = json.loads(b"".join(asking.noise))
     finally:
         del os.environ["MCP_HUB_RUNTIME_DIR"]
-    assert whole.headers["content-type"].startswith("application/openmetrics-text")
-    all_of_it = parsed(whole.text)
-    assert calls(all_of_it, "ok") == 2
-    assert calls(all_of_it, "timeout", "sleep") == 1
-    assert calls(all_of_it, "rpc_error", "fail") == 1
-    assert calls(all_of_it, "unknown", "", "") == 1
-    assert calls(all_of_it, "ok", server="other") == 1
-    up = {"server": "up", "method": "tools/call"}
-    assert of(all_of_it, "mcp_hub_call_duration_seconds_count", **up) == 4
-    assert of(all_of_it, "mcp_hub_call_duration_seconds_bucket", **up, le="+Inf") == 4
-    assert of(all_of_it, "mcp_hub_call_duration_seconds_bucket", **up, le="0.5") == 3
-    assert of(all_of_it, "mcp_hub_call_duration_seconds_sum", **up) > 1
-    assert of(all_of_it, "mcp_hub_server_state", server="up", mcp_hub_server_state="ready") == 1
-    assert of(all_of_it, "mcp_hub_server_state", server="dead", mcp_hub_server_state="ready") == 0
-    assert of(all_of_it, "mcp_hub_server_breaker", server="up", mcp_hub_server_breaker="closed") == 1
-    assert of(all_of_it, "mcp_hub_server_calls_running", server="up") == 0
-    assert of(all_of_it, "mcp_hub_server_starts_total", server="up") == 1
-    assert of(all_of_it, "mcp_hub_clients") >= 1
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    samples_of_all = parsed(response.text)
+    assert calls(samples_of_all, "ok") == 2
+    assert calls(samples_of_all, "timeout", "sleep") == 1
+    assert calls(samples_of_all, "rpc_error", "fail") == 1
+    assert calls(samples_of_all, "unknown", "", "") == 1
+    assert calls(samples_of_all, "ok", server="other") == 1
+    up_labels = {"server": "up", "method": "tools/call"}
+    assert sample_value(samples_of_all, "mcp_hub_call_duration_seconds_count", **up_labels) == 4
+    assert sample_value(samples_of_all, "mcp_hub_call_duration_seconds_bucket", **up_labels, le="+Inf") == 4
+    assert sample_value(samples_of_all, "mcp_hub_call_duration_seconds_bucket", **up_labels, le="0.5") == 3
+    assert sample_value(samples_of_all, "mcp_hub_call_duration_seconds_sum", **up_labels) > 1
+    assert sample_value(samples_of_all, "mcp_hub_server_state", server="up", mcp_hub_server_state="ready") == 1
+    assert sample_value(samples_of_all, "mcp_hub_server_state", server="dead", mcp_hub_server_state="ready") == 0
+    assert sample_value(samples_of_all, "mcp_hub_server_breaker", server="up", mcp_hub_server_breaker="closed") == 1
+    assert sample_value(samples_of_all, "mcp_hub_server_calls_running", server="up") == 0
+    assert sample_value(samples_of_all, "mcp_hub_server_starts_total", server="up") == 1
+    assert sample_value(samples_of_all, "mcp_hub_clients") >= 1
     # Whoever sees a part of the hub hears of that part.
-    assert calls(few, "ok") == 2
-    assert "other" not in {value for samples in few.values() for labels in samples for _, value in labels}
-    assert {dict(labels)["tool"] for labels in few["mcp_hub_calls_total"]} == {"echo"}
-    assert not {"mcp_hub_clients", "mcp_hub_server_tools"} & set(few)
-    assert of(all_of_it, "mcp_hub_server_tools", server="up") > 10
+    assert calls(samples_of_few, "ok") == 2
+    assert "other" not in {value for samples in samples_of_few.values() for labels in samples for _, value in labels}
+    assert {dict(labels)["tool"] for labels in samples_of_few["mcp_hub_calls_total"]} == {"echo"}
+    assert not {"mcp_hub_clients", "mcp_hub_server_tools"} & set(samples_of_few)
+    assert sample_value(samples_of_all, "mcp_hub_server_tools", server="up") > 10
     assert [answer.status_code for answer in answers] == [401, 401, 405]
-    counted = {(one["server"], one["tool"], one["code"]): one["count"] for one in facts["metrics"]["calls"]}
+    counted = {(row["server"], row["tool"], row["code"]): row["count"] for row in facts["metrics"]["calls"]}
     assert counted["up", "echo", "ok"] == 2
     assert counted["up", "sleep", "timeout"] == 1
 
 
 class Collector:
     def __init__(self) -> None:
-        self.got: list[dict[str, Any]] = []
+        self.recorded: list[dict[str, Any]] = []
 
     def record(self, *, server: str, tool: str, method: str, code: str, seconds: float, success: bool) -> None:
         assert seconds >= 0
-        self.got.append({"server": server, "tool": tool, "method": method, "code": code, "success": success})
+        self.recorded.append({"server": server, "tool": tool, "method": method, "code": code, "success": success})
 
 
 class Broken:
@@ -130,13 +130,13 @@ async def test_a_hub_in_a_program_reports_to_its_collectors_and_its_tracer(tmp_p
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     collector: mcp_hub.IMetricsCollector = Collector()
     servers = {"up": {"command": sys.executable, "args": [FAKE]}}
-    made = mcp_hub.Hub({"servers": servers}, collectors=[Broken(), collector], tracer_provider=provider)
-    async with asyncio.timeout(PATIENCE), made as hub:
-        with provider.get_tracer("program").start_as_current_span("the program's own") as own:
+    instance = mcp_hub.Hub({"servers": servers}, collectors=[Broken(), collector], tracer_provider=provider)
+    async with asyncio.timeout(PATIENCE), instance as hub:
+        with provider.get_tracer("program").start_as_current_span("the program's own") as program_span:
             await hub.call("up", "echo", {"text": "x"})
             with pytest.raises(UpstreamAnswered):
                 await hub.call("up", "fail")
-            parent = own.get_span_context()
+            parent = program_span.get_span_context()
     echo, fail, program = exporter.get_finished_spans()
     assert program.name == "the program's own"
     assert (echo.name, fail.name) == ("execute_tool up__echo", "execute_tool up__fail")
@@ -147,7 +147,7 @@ async def test_a_hub_in_a_program_reports_to_its_collectors_and_its_tracer(tmp_p
     assert {span.parent.span_id for span in (echo, fail) if span.parent is not None} == {parent.span_id}
     assert isinstance(collector, Collector)
     common = {"server": "up", "method": "tools/call"}
-    assert collector.got == [
+    assert collector.recorded == [
         {**common, "tool": "echo", "code": "ok", "success": True},
         {**common, "tool": "fail", "code": "rpc_error", "success": False},
     ]
@@ -178,7 +178,7 @@ def test_any_text_is_escaped_as_a_label_value() -> None:
     values = ['"', "\\", "\n", "ü", "a\\n", ""]
     for number, value in enumerate(values):
         family.add(number, {"value": value})
-    found = parsed(write_openmetrics([family]).decode())["odd"]
-    assert {dict(labels)["value"]: number for labels, number in found.items()} == dict(
+    samples = parsed(write_openmetrics([family]).decode())["odd"]
+    assert {dict(labels)["value"]: number for labels, number in samples.items()} == dict(
         zip(values, range(len(values)), strict=True)
     )

@@ -40,17 +40,17 @@ async def test_every_call_creates_a_span_with_its_outcome(tmp_path: Path, modern
     by_name = {span.name: span for span in spans}
     assert len(spans) == len(by_name) == 6
     echo = by_name["execute_tool up__echo"]
-    told = echo.attributes
-    assert told["gen_ai.operation.name"] == "execute_tool"
-    assert told["gen_ai.tool.name"] == "up__echo"
-    assert told["gen_ai.tool.description"] == "echo of fake"
-    assert told["gen_ai.tool.call.id"]
-    assert json.loads(told["gen_ai.tool.call.arguments"])["token"] == "***"
-    assert json.loads(told["gen_ai.tool.call.result"])["content"][0]["text"] == "hello"
-    assert json.loads(told["agentscope.function.input"])["arguments"]["text"] == "hello"
-    assert (told["agentscope.function.name"], told["mcp.server"]) == ("up.echo", "up")
-    assert told["agentscope.function.output"] == told["gen_ai.tool.call.result"]
-    assert all(len(value) < 5000 for value in told.values() if isinstance(value, str))
+    attributes = echo.attributes
+    assert attributes["gen_ai.operation.name"] == "execute_tool"
+    assert attributes["gen_ai.tool.name"] == "up__echo"
+    assert attributes["gen_ai.tool.description"] == "echo of fake"
+    assert attributes["gen_ai.tool.call.id"]
+    assert json.loads(attributes["gen_ai.tool.call.arguments"])["token"] == "***"
+    assert json.loads(attributes["gen_ai.tool.call.result"])["content"][0]["text"] == "hello"
+    assert json.loads(attributes["agentscope.function.input"])["arguments"]["text"] == "hello"
+    assert (attributes["agentscope.function.name"], attributes["mcp.server"]) == ("up.echo", "up")
+    assert attributes["agentscope.function.output"] == attributes["gen_ai.tool.call.result"]
+    assert all(len(value) < 5000 for value in attributes.values() if isinstance(value, str))
     assert not echo.error
     assert echo.resource["service.name"] == "mine"
     assert errors_of(by_name["execute_tool up__sleep"]) == "timeout"
@@ -58,7 +58,7 @@ async def test_every_call_creates_a_span_with_its_outcome(tmp_path: Path, modern
     assert errors_of(by_name["execute_tool up__nothing"]) == "unknown"
     assert not by_name["resources/read"].error
     assert not by_name["prompts/get up__greet"].error
-    assert {one["x-token"] for one in collector.headers} == {SECRET}
+    assert {headers["x-token"] for headers in collector.headers} == {SECRET}
     assert set(collector.paths) == {"/v1/traces"}
     assert SECRET.encode() not in client.stderr
 
@@ -97,19 +97,19 @@ async def test_the_trace_context_of_the_client_reaches_the_server(tmp_path: Path
     with collecting() as collector:
         servers = {"up": fake("--era", "dual")}
         async with hub(tmp_path, servers, modern=modern, tracing={"endpoint": collector.url}) as client:
-            seen = await seen_meta(client, CONTEXT)
-            alone = await seen_meta(client, {})
-            broken = await seen_meta(client, {"traceparent": "00-abc", "tracestate": "x=y", "own": [1]})
-            unsampled = await seen_meta(client, {"traceparent": f"00-{TRACE}-{PARENT}-00"})
+            received = await received_meta(client, CONTEXT)
+            without_context = await received_meta(client, {})
+            broken = await received_meta(client, {"traceparent": "00-abc", "tracestate": "x=y", "own": [1]})
+            unsampled = await received_meta(client, {"traceparent": f"00-{TRACE}-{PARENT}-00"})
             result = await client.call("up__count", {"steps": 2}, _meta={**CONTEXT, "progressToken": "p"})
             assert result["content"][0]["text"] == "counted"
             assert len(await client.notified("notifications/progress", 2)) == 2
         spans = {span.id: span for span in collector.spans}
-    own = seen["traceparent"].split("-")
-    assert own[1] == TRACE
-    assert spans[own[2]].parent == PARENT
-    assert (seen["tracestate"], seen["baggage"]) == ("vendor=1", "a=b")
-    assert not spans[alone["traceparent"].split("-")[2]].parent
+    trace_fields = received["traceparent"].split("-")
+    assert trace_fields[1] == TRACE
+    assert spans[trace_fields[2]].parent == PARENT
+    assert (received["tracestate"], received["baggage"]) == ("vendor=1", "a=b")
+    assert not spans[without_context["traceparent"].split("-")[2]].parent
     assert broken["own"] == [1]
     assert "tracestate" not in broken
     assert broken["traceparent"].split("-")[2] in spans
@@ -118,10 +118,10 @@ async def test_the_trace_context_of_the_client_reaches_the_server(tmp_path: Path
     assert len(spans) == 4
 
 
-async def seen_meta(client: Any, meta: dict[str, Any]) -> dict[str, Any]:
+async def received_meta(client: Any, meta: dict[str, Any]) -> dict[str, Any]:
     result = await client.call("up__meta", **({"_meta": meta} if meta else {}))
-    found: dict[str, Any] = json.loads(result["content"][0]["text"])
-    return found
+    received: dict[str, Any] = json.loads(result["content"][0]["text"])
+    return received
 
 
 async def test_trace_context_passes_over_http_on_both_sides(tmp_path: Path) -> None:
@@ -137,17 +137,17 @@ async def test_trace_context_passes_over_http_on_both_sides(tmp_path: Path) -> N
                             answer = await visitor.ask("tools/call", {"name": "up__in__meta", "arguments": {}})
                         else:
                             answer = await visitor.ask("tools/call", params)
-                        seen = json.loads(answer["result"]["content"][0]["text"])
+                        received = json.loads(answer["result"]["content"][0]["text"])
                         spans = await asyncio.to_thread(collector.wait, len(collector.spans) + 1)
-                        assert seen["traceparent"].split("-")[2] == spans[-1].id
+                        assert received["traceparent"].split("-")[2] == spans[-1].id
                         assert spans[-1].parent == (PARENT if era == "handshake" else "")
 
 
 async def test_with_tracing_off_nothing_changes(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake("--era", "dual")}) as client:
-        seen = await seen_meta(client, {**CONTEXT, "traceparent": "00-whatever"})
-        assert seen == {**CONTEXT, "traceparent": "00-whatever"} | {
-            key: value for key, value in seen.items() if key.startswith("io.modelcontextprotocol/")
+        received = await received_meta(client, {**CONTEXT, "traceparent": "00-whatever"})
+        assert received == {**CONTEXT, "traceparent": "00-whatever"} | {
+            key: value for key, value in received.items() if key.startswith("io.modelcontextprotocol/")
         }
 
 
@@ -157,8 +157,8 @@ def test_opentelemetry_is_imported_only_if_tracing_is_on(tmp_path: Path, on: boo
         tracing = {"endpoint": collector.url} if on else "off"
         config = write_config(tmp_path, {"up": fake()}, tracing=tracing)
         command = [sys.executable, "-X", "importtime", *HUB[1:], "call", "--config", str(config), "up__echo"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert ("opentelemetry" in done.stderr) is on
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert ("opentelemetry" in completed.stderr) is on
     assert len(collector.spans) == on
 
 
@@ -208,7 +208,7 @@ def test_without_opentelemetry_check_names_the_package_and_calls_work(tmp_path: 
         "sys.meta_path.insert(0, Missing())\n"
     )
     config = write_config(tmp_path, {"up": fake()}, tracing={"enabled": True})
-    done = subprocess.run(
+    completed = subprocess.run(
         [*HUB, "call", "--config", str(config), "up__echo", "--args", '{"text": "there"}'],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
@@ -216,15 +216,15 @@ def test_without_opentelemetry_check_names_the_package_and_calls_work(tmp_path: 
         timeout=PATIENCE,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
-    assert "pip install 'mcp-hub-gateway[otel]'" in done.stderr
+    assert (completed.returncode, completed.stdout) == (0, "there\n"), completed.stderr
+    assert "pip install 'mcp-hub-gateway[otel]'" in completed.stderr
 
 
 @pytest.mark.parametrize("bad", [{"endpoint": "localhost:4318"}, {"endpoint": 5}, {"headers": {"a\nb": "c"}}, 7])
 def test_invalid_tracing_settings_are_refused(tmp_path: Path, bad: Any) -> None:
     config = write_config(tmp_path, {"up": fake()}, tracing=bad)
-    done = subprocess.run(
+    completed = subprocess.run(
         [*HUB, "tools", "--config", str(config)], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert done.returncode == 2, done.stderr
-    assert "tracing" in done.stderr
+    assert completed.returncode == 2, completed.stderr
+    assert "tracing" in completed.stderr
