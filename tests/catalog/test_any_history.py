@@ -20,23 +20,23 @@ class History:
     """One hub's life: after every step, some servers have come, gone or changed what they list."""
 
     def __init__(self, seed: int, kind: Kind, strategy: OnConflict) -> None:
-        self.chance, self.kind, self.strategy = random.Random(seed), kind, strategy
-        self.namespaces = {server: self.chance.choice(["", "", server, "a", "a_"]) for server in SERVERS}
+        self.rng, self.kind, self.strategy = random.Random(seed), kind, strategy
+        self.namespaces = {server: self.rng.choice(["", "", server, "a", "a_"]) for server in SERVERS}
         self.present: dict[str, CatalogSource] = {}
         self.catalog = Catalog.build([], strategy)
 
     def list_of(self, server: str) -> CatalogSource:
-        named = self.chance.sample(NAMES, self.chance.randint(0, 5))
+        named = self.rng.sample(NAMES, self.rng.randint(0, 5))
         if self.kind.by_uri:
-            posing = "mcp-hub://b/" + uri_of(self.kind, "x")
-            named = [uri_of(self.kind, name) for name in named] + [posing] * self.chance.choice([0, 0, 1])
+            impostor = "mcp-hub://b/" + uri_of(self.kind, "x")
+            named = [uri_of(self.kind, name) for name in named] + [impostor] * self.rng.choice([0, 0, 1])
         return listed(server, *named, kind=self.kind, namespace=self.namespaces[server])
 
     def step(self) -> list[CatalogSource]:
         for server in SERVERS:
-            if self.chance.random() < 0.4:
+            if self.rng.random() < 0.4:
                 self.present.pop(server, None)
-                if self.chance.random() < 0.7:
+                if self.rng.random() < 0.7:
                     self.present[server] = self.list_of(server)
         sources = [self.present[server] for server in SERVERS if server in self.present]
         self.catalog = Catalog.build(sources, self.strategy, previous=self.catalog)

@@ -88,9 +88,9 @@ async def test_max_hub_depth_allows_more_chained_hubs(tmp_path: Path) -> None:
 def inherited(config: Path, tmp_path: Path) -> dict[str, str]:
     """The mark that a program started by a tool of a hub with this configuration finds in its environment."""
     out = tmp_path / "environment.json"
-    reading = f"import json, os; json.dump(dict(os.environ), open({str(out)!r}, 'w'))"
+    program = f"import json, os; json.dump(dict(os.environ), open({str(out)!r}, 'w'))"
     original = config.read_text()
-    write_config(config.parent, {"reads": {"command": sys.executable, "args": ["-c", reading]}})
+    write_config(config.parent, {"reads": {"command": sys.executable, "args": ["-c", program]}})
     subprocess.run([*HUB, "check", "--config", str(config)], capture_output=True, timeout=PATIENCE, check=False)
     config.write_text(original)
     return {"MCP_HUB_ABOVE": json.loads(out.read_text())["MCP_HUB_ABOVE"]}

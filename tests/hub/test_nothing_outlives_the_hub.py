@@ -41,7 +41,7 @@ def of_hub(config: Path) -> list[int]:
 
 
 async def left(config: Path, bound: float = 10 * BOUND) -> list[int]:
-    """What is left of the hub once nothing is, or after the bound."""
+    """Returns the processes of the hub that are left when none is, or after the bound (seconds)."""
     try:
         async with asyncio.timeout(bound):
             while of_hub(config):

@@ -24,7 +24,7 @@ BAD = {
 }
 
 
-async def gone(pid: int) -> None:
+async def wait_until_dead(pid: int) -> None:
     """Wait until a process is dead, whether or not its parent has noticed."""
     async with asyncio.timeout(PATIENCE):
         while alive(pid):
@@ -103,7 +103,7 @@ async def test_a_killed_upstream_is_replaced_before_its_next_call(tmp_path: Path
     async with hub(tmp_path, {"up": fake()}) as client:
         first = await client.text("up__pid")
         os.kill(int(first), signal.SIGKILL)
-        await gone(int(first))
+        await wait_until_dead(int(first))
         second = await client.text("up__pid")
         assert second != first
 

@@ -153,13 +153,13 @@ async def test_a_callers_own_process_ends_with_its_session(tmp_path: Path) -> No
 async def test_a_callers_own_session_ends_even_if_the_caller_leaves_while_it_is_opened(tmp_path: Path) -> None:
     """The server never begins the standing stream, for which a new session waits a second."""
     opened: list[str] = []
-    standing = asyncio.Queue[str]()
+    streams = asyncio.Queue[str]()
     deleted = asyncio.Queue[str]()
 
     async def script(request: Request, reply: Reply) -> None:
         session = request.headers.get("mcp-session-id", "")
         if request.method == "GET":
-            standing.put_nowait(session)
+            streams.put_nowait(session)
             await reply.gone()
         elif request.method == "DELETE":
             deleted.put_nowait(session)
@@ -178,12 +178,12 @@ async def test_a_callers_own_session_ends_even_if_the_caller_leaves_while_it_is_
         entry = {"url": server.url, "transport": "http", "era": "handshake", "session": "client"}
         async with network_hub(tmp_path / "hub", {"a": entry}) as (_, base), raw(base) as client:
             await client.begin()
-            assert await standing.get() == "s0"  # that of the lists
-            calling = asyncio.ensure_future(client.call("a__t"))
-            assert await standing.get() == "s1"
+            assert await streams.get() == "s0"  # that of the lists
+            call_task = asyncio.ensure_future(client.call("a__t"))
+            assert await streams.get() == "s1"
             await client.end()
             assert await deleted.get() == "s1"
-            calling.cancel()
+            call_task.cancel()
 
 
 async def test_a_callers_own_process_that_crashes_is_replaced_for_its_next_call(tmp_path: Path) -> None:

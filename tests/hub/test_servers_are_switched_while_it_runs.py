@@ -51,7 +51,7 @@ async def text(hub: Engine, server: str, tool: str, **arguments: Any) -> str:
     return str((await call(hub, server, tool, **arguments))["content"][0]["text"])
 
 
-def named(hub: Engine, server: str) -> list[str]:
+def tool_names(hub: Engine, server: str) -> list[str]:
     return [name for name in hub.catalog.names(TOOLS) if name.startswith(f"{server}__")]
 
 
@@ -59,7 +59,7 @@ async def test_a_restarted_server_gets_a_new_process_and_the_others_keep_theirs(
     async with engine(tmp_path, a=fake(), b=fake()) as hub:
         before = {id: await text(hub, id, "pid") for id in "ab"}
         await hub.switch.restart("a")
-        assert "a__echo" in named(hub, "a"), "its tools are listed until it is connected again"
+        assert "a__echo" in tool_names(hub, "a"), "its tools are listed until it is connected again"
         assert await text(hub, "a", "pid") != before["a"]
         assert await text(hub, "b", "pid") == before["b"]
         assert hub.upstreams["a"].starts == 2
@@ -105,7 +105,7 @@ async def test_a_server_that_is_switched_off_is_not_listed_nor_called_until_it_i
         pid = await text(hub, "b", "pid")
         await hub.switch.disable("a")
         await hub.catalogs.settled()
-        assert not named(hub, "a")
+        assert not tool_names(hub, "a")
         with pytest.raises(UnknownName):
             await call(hub, "a", "echo", text="x")
         off = hub.upstreams["a"]
@@ -135,7 +135,7 @@ async def test_a_reload_resets_switched_servers_to_the_configuration(tmp_path: P
         assert await text(hub, "a", "echo", text="back") == "back"
         assert await text(hub, "c", "pid") == pid
         await hub.catalogs.settled()
-        assert not named(hub, "b")
+        assert not tool_names(hub, "b")
         assert hub.upstreams["b"].state is UpstreamState.DISABLED
 
 

@@ -172,7 +172,7 @@ def test_unread_output_of_a_client_is_bounded(tmp_path: Path) -> None:
             time.sleep(0.02)
         messages = [json.loads(process.stdout.readline()) for _ in range(13)]
         process.stdin.close()
-    codes = [coded(message) for message in messages if message["id"] >= 10]
+    codes = [code_of(message) for message in messages if message["id"] >= 10]
     assert sorted(codes) == ["None"] * 3 + ["overloaded"] * 7
 
 
@@ -187,14 +187,14 @@ def test_a_reading_client_gets_more_than_the_bound_on_unread_output(tmp_path: Pa
         process.stdin.flush()
         messages = [json.loads(process.stdout.readline()) for _ in range(9)]
         process.stdin.close()
-    assert [coded(message) for message in messages if message["id"] >= 10] == ["None"] * 6
+    assert [code_of(message) for message in messages if message["id"] >= 10] == ["None"] * 6
 
 
 def recorded(calls: Path) -> list[bytes]:
     return calls.read_bytes().splitlines() if calls.exists() else []
 
 
-def coded(message: dict[str, Any]) -> str:
+def code_of(message: dict[str, Any]) -> str:
     """The code of a result that is an error."""
     return str(message["result"].get("_meta", {}).get("mcp-hub/error", {}).get("code"))
 

@@ -173,14 +173,14 @@ async def test_a_mounted_hub_stops_after_its_running_calls_end(tmp_path: Path) -
                 params = {"name": "up__count", "arguments": arguments, "_meta": {"progressToken": "p"}}
                 message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
                 accept = {**alice.session, "accept": "application/json, text/event-stream"}
-                calling = alice.http.stream("POST", "/mcp", json=message, headers=accept)
-                answer = await calling.__aenter__()
+                call_stream = alice.http.stream("POST", "/mcp", json=message, headers=accept)
+                answer = await call_stream.__aenter__()
                 lines = answer.aiter_lines()
                 while "progress" not in await anext(lines):
                     pass
             remainder = "".join([line async for line in lines])
             assert '"result"' in remainder
-            await calling.__aexit__(None, None, None)
+            await call_stream.__aexit__(None, None, None)
             assert (await alice.http.get("/healthz")).status_code == 503
 
 

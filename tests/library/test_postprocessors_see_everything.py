@@ -248,6 +248,6 @@ async def test_errors_go_through_the_steps_of_the_configuration_and_keep_their_c
             withheld = await client.call("down__say", {"how": how, "key": PASSWORD})
             assert withheld["_meta"]["mcp-hub/error"]["code"] == "tool_error"
             assert PASSWORD not in str(withheld)
-        with pytest.raises(Exception) as same:
+        with pytest.raises(Exception) as unchanged:
             await client.call("plain__fail")
-        assert same.value.error["data"] == {"why": [1, 2]}  # type: ignore[attr-defined]
+        assert unchanged.value.error["data"] == {"why": [1, 2]}  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ HOWS = ("error", "rpc", "crash", "tell", "ok")
 
 
 class Said:
-    """All that was said and written: chunks, records of every logger, spans."""
+    """Collects every text that leaves a test: chunks, records of all loggers, spans."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)

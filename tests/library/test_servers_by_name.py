@@ -132,10 +132,10 @@ def processes() -> list[int]:
 
 def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
     """Agently's document, 2 and 7.1: registering a name again replaces it; here the server behind it too."""
-    named = {"mcpServers": {"demo": fake()}}
+    config = {"mcpServers": {"demo": fake()}}
     lists = tmp_path / "lists.json"
     lists.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
-    for transport, id in ((FAKE, "mcp1"), (named, "demo")):
+    for transport, id in ((FAKE, "mcp1"), (config, "demo")):
         with ToolManager(tool_blacklist={("demo", "add")}) as manager:
             manager.use_mcp(transport, tags="old")
             names = set(manager.tool_info)
@@ -148,7 +148,7 @@ def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
             assert set(manager.get_tool_info("new")) == names == set(manager.tool_info)
             assert ("add" in names) is (id == "mcp1"), "the blacklist holds by the name of the server"
     with ToolManager() as manager:
-        manager.use_mcp(named)
+        manager.use_mcp(config)
         manager.use_mcp({"mcpServers": {"demo": fake("--lists", str(lists)), "second": fake()}})
         assert [server.id for server in manager.hub.config.servers] == ["demo", "second"]
         assert "demo_look" in manager.tool_info

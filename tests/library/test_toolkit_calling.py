@@ -116,19 +116,19 @@ async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: 
     for function in (endless, silent):
         toolkit.register_tool_function(function)
     started = asyncio.Event()
-    taking = asyncio.create_task(take("endless"))
+    take_task = asyncio.create_task(take("endless"))
     async with asyncio.timeout(PATIENCE):
         await started.wait()
-        taking.cancel()
-        await taking
+        take_task.cancel()
+        await take_task
         await closed.wait()
     assert [content["text"] for content in received[-1].content] == ["so far", NOTE]
     assert (received[-1].is_last, received[-1].is_interrupted) == (True, True)
-    taking = asyncio.create_task(take("silent"))
+    take_task = asyncio.create_task(take("silent"))
     await asyncio.sleep(0)
-    taking.cancel()
+    take_task.cancel()
     async with asyncio.timeout(PATIENCE):
-        await taking
+        await take_task
     assert [content["text"] for content in received[-1].content] == [NOTE]
 
 

@@ -52,7 +52,7 @@ class Reader:
         return {"_meta": META} if self.client.modern else {}
 
     async def look(self) -> None:
-        """Lists: what the second server has too is told apart."""
+        """Reads all lists and remembers their URIs: those that both servers have are told apart."""
         listed = (await self.client.request("resources/list"))["resources"]
         templates = (await self.client.request("resources/templates/list"))["resourceTemplates"]
         for item in listed:
@@ -140,13 +140,13 @@ async def reader(directory: Path, client_era: str, server_era: str) -> AsyncIter
 async def test_every_uri_in_any_message_leads_to_the_server_that_sent_it(
     tmp_path: Path, client_era: str, server_era: str
 ) -> None:
-    chosen = random.Random(f"{client_era} {server_era}")
+    rng = random.Random(f"{client_era} {server_era}")
     async with reader(tmp_path, client_era, server_era) as client:
         await client.look()
         for _ in range(60):
-            server, uris = chosen.choice("ab"), chosen.sample(MENTIONED_URIS, chosen.randint(1, 3))
-            sample = chosen.sample(sorted(client.server_of), 3)
-            match chosen.choice(("read", "say", "prompt", "ask")):
+            server, uris = rng.choice("ab"), rng.sample(MENTIONED_URIS, rng.randint(1, 3))
+            sample = rng.sample(sorted(client.server_of), 3)
+            match rng.choice(("read", "say", "prompt", "ask")):
                 case "read":
                     await client.read(sample[0])
                 case "say":
@@ -175,7 +175,7 @@ async def test_resource_updates_use_the_subscribed_uri(tmp_path: Path, client_er
         for server, original in (("b", "x:two"), ("a", "x:two"), ("b", "x:one"), ("a", "x:one")):
             await client.call(f"{server}__touch", {"uri": original}, **visitor.meta())
         updated = await client.notified("notifications/resources/updated", 3)
-        assert sorted(news["params"]["uri"] for news in updated) == sorted(uris)
+        assert sorted(message["params"]["uri"] for message in updated) == sorted(uris)
         assert listened is None or not listened.done()
 
 
@@ -197,7 +197,7 @@ async def test_an_error_names_the_resource_as_the_client_did(tmp_path: Path, cli
 async def test_the_content_of_an_elicitation_is_never_rewritten(
     tmp_path: Path, client_era: str, server_era: str
 ) -> None:
-    filled = {"action": "accept", "content": {"type": "resource_link", "uri": "mcp-hub://b/x:one"}}
+    answer = {"action": "accept", "content": {"type": "resource_link", "uri": "mcp-hub://b/x:one"}}
     async with reader(tmp_path, client_era, server_era) as visitor:
         client = visitor.client
         await visitor.look()
@@ -206,11 +206,11 @@ async def test_the_content_of_an_elicitation_is_never_rewritten(
             first = await client.request("tools/call", params)
             ((key, _),) = first["inputRequests"].items()
             state = {"requestState": first["requestState"]} if "requestState" in first else {}
-            last = await client.request("tools/call", {**params, **state, "inputResponses": {key: filled}})
+            last = await client.request("tools/call", {**params, **state, "inputResponses": {key: answer}})
         else:
             call = client.start("tools/call", params)
             (question,) = await asked(client)
-            respond(client, question, result=filled)
+            respond(client, question, result=answer)
             async with asyncio.timeout(PATIENCE):
                 last = (await call)["result"]
-        assert json.loads(last["content"][0]["text"]) == filled
+        assert json.loads(last["content"][0]["text"]) == answer

@@ -84,7 +84,7 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def received_names(record: Path) -> list[str]:
-    """The tools that a fake server with this record was asked for, and what it was told."""
+    """Returns the tools that were called at a fake server with this record, and the other methods it received."""
     messages = whole_lines(record)
     return [
         message["params"]["name"] if message["method"] == "tools/call" else message["method"]

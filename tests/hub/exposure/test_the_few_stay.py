@@ -72,12 +72,12 @@ async def test_tools_of_an_unavailable_server_stay_in_the_short_list(tmp_path: P
     start = f'test -e "{flag}" && exec "{sys.executable}" "{FAKE}"'
     entry = {"command": "sh", "args": ["-c", start], "health": {"unlist_after": "100ms"}}
     async with hub(tmp_path, {"a": many(tmp_path, 150, 100), "b": entry}, expose_always=["b/echo"]) as client:
-        few = await names(client)
-        assert few == [*META, "b__echo"]
+        short_list = await names(client)
+        assert short_list == [*META, "b__echo"]
         flag.unlink()
         await client.call("b__crash")
         await client.notified(CHANGED)  # its tools are no longer in the whole list
-        assert await names(client) == few
+        assert await names(client) == short_list
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -33,27 +33,27 @@ def code(result: dict[str, Any]) -> str | None:
 
 
 class Ear:
-    """Methods in the order in which they came."""
+    """Collects the methods of messages in the order in which they arrive."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.methods: list[str] = []
         self._changed = asyncio.Condition()
 
     async def take(self, lines: AsyncIterator[str]) -> None:
         async for line in lines:
             if line.startswith("data:") and line[5:].strip():
                 async with self._changed:
-                    self.heard.append(json.loads(line[5:]).get("method", "response"))
+                    self.methods.append(json.loads(line[5:]).get("method", "response"))
                     self._changed.notify_all()
 
     async def until(self, count: int, method: str = CHANGED) -> None:
         async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(lambda: self.heard.count(method) >= count)
+            await self._changed.wait_for(lambda: self.methods.count(method) >= count)
 
 
 @contextlib.asynccontextmanager
 async def hearing(visitor: Visitor) -> AsyncIterator[Ear]:
-    """The stream of its session, or `subscriptions/listen`."""
+    """Opens the stream of a visitor's session, or `subscriptions/listen`, and yields what collects its methods."""
     ear = Ear()
     headers = {"accept": "text/event-stream, application/json", **visitor.session}
     if visitor.era == "modern":
@@ -65,12 +65,12 @@ async def hearing(visitor: Visitor) -> AsyncIterator[Ear]:
         stream = visitor.http.stream("GET", "/mcp", headers=headers)
     async with stream as response:
         assert response.status_code == 200
-        taking = asyncio.create_task(ear.take(response.aiter_lines()))
+        take_task = asyncio.create_task(ear.take(response.aiter_lines()))
         try:
             if visitor.era == "modern":
                 await ear.until(1, "notifications/subscriptions/acknowledged")
             yield ear
         finally:
-            taking.cancel()
+            take_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await taking
+                await take_task

@@ -49,7 +49,7 @@ async def call(hub: Engine, name: str, arguments: dict[str, Any] | None = None, 
 
 
 class Told:
-    """Which of some callers were told that their tools are others."""
+    """Records which of some callers were notified of changed tools."""
 
     def __init__(self, hub: Engine, *callers: Hashable | None) -> None:
         self._callers = callers
@@ -64,7 +64,7 @@ class Told:
         return notified
 
     async def soon(self) -> list[Hashable | None]:
-        """Waits until somebody was told: a catalog that takes long is built in slices."""
+        """Waits until a caller was notified: a catalog that takes long is built in slices."""
         while not self._notified:
             await asyncio.sleep(0.01)
         return self.now()

@@ -45,22 +45,22 @@ async def two(base: str, era: str) -> AsyncIterator[tuple[Visitor, Visitor]]:
 async def test_a_switch_by_one_client_affects_and_notifies_only_that_client(base: str, era: str) -> None:
     async with (
         two(base, era) as (alice, bob),
-        hearing(alice) as alices,
-        hearing(bob) as bobs,
+        hearing(alice) as alice_ear,
+        hearing(bob) as bob_ear,
     ):
         before = await bob.names("tools/list")
         assert await alice.names("tools/list") == before
         await alice.text(RESET, {"sums": True, "texts": True})
-        await alices.until(1)
+        await alice_ear.until(1)
         assert set(await alice.names("tools/list")) == {*before, "a__add", "b__add"}
         assert await bob.names("tools/list") == before
         assert await alice.text("a__add", {"a": 1, "b": 1}) == "2"
         assert code((await bob.call("a__add", {"a": 1, "b": 1}))["result"]) == "group_inactive"
         await bob.text(RESET, {"all_of_b": True})
-        await bobs.until(1)
+        await bob_ear.until(1)
         await alice.text(RESET, {"texts": True})
-        await alices.until(2)
-        assert (alices.heard.count(CHANGED), bobs.heard.count(CHANGED)) == (2, 1)
+        await alice_ear.until(2)
+        assert (alice_ear.methods.count(CHANGED), bob_ear.methods.count(CHANGED)) == (2, 1)
         assert await alice.names("tools/list") == before
         assert "b__pid" in await bob.names("tools/list")
 
@@ -77,11 +77,11 @@ async def test_with_hub_scope_a_switch_affects_and_notifies_every_client(tmp_pat
     async with (
         network_hub(tmp_path, SERVERS, LISTEN, groups=GROUPS, group_scope="hub") as (_, base),
         two(base, "handshake") as (alice, bob),
-        hearing(bob) as bobs,
+        hearing(bob) as bob_ear,
     ):
         await bob.names("tools/list")
         await alice.text(RESET, {"sums": True})
-        await bobs.until(1)
+        await bob_ear.until(1)
         assert "a__add" in await bob.names("tools/list")
         assert "a__echo" not in await bob.names("tools/list")
 
@@ -153,7 +153,7 @@ async def test_tools_listed_only_in_a_clients_own_session_are_grouped_too(tmp_pa
             assert code((await alice.call("own__grown"))["result"]) == "group_inactive"
             await alice.text(RESET, {"late": True})
             await ear.until(2)
-            assert ear.heard.count(CHANGED) == 2
+            assert ear.methods.count(CHANGED) == 2
             assert "own__grown" in await alice.names("tools/list")
             assert await alice.text("own__grown") == "called grown"
             assert (await bob.call("own__grown"))["error"]["message"] == "Unknown tool: own__grown"

@@ -45,7 +45,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
 
 
 async def through(client: StdioClient, tool: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The whole answer."""
+    """Calls a tool by hub_call and returns the whole response."""
     call = {"tool": tool, "arguments": arguments or {}}
     answer: dict[str, Any] = await client.start("tools/call", {"name": "hub_call", "arguments": call})
     return answer

@@ -171,17 +171,19 @@ def catalog(servers: dict[str, int], about: dict[str, str]) -> Catalog:
     return built
 
 
-def described(view: Catalog) -> str:
+def search_description(view: Catalog) -> str:
     return str(
         next(wire for wire in definitions((), ("hub_search",), view) if wire["name"] == "hub_search")["description"]
     )
 
 
 def test_the_search_tools_description_names_the_servers_it_searches() -> None:
-    text = described(catalog({"small": 1, "large": 3}, {"small": "Sends mail. Much more.", "other": "Secret."}))
+    text = search_description(
+        catalog({"small": 1, "large": 3}, {"small": "Sends mail. Much more.", "other": "Secret."})
+    )
     assert text.endswith("It searches 4 tools of 2 servers: large (3): thing; small (1): Sends mail.")
     assert "Secret" not in text
-    assert described(catalog({}, {})) == described(Catalog.build(()))
+    assert search_description(catalog({}, {})) == search_description(Catalog.build(()))
 
 
 @pytest.mark.parametrize("count", [1, 10, 100, 1000])

@@ -16,7 +16,7 @@ GROUP = ToolGroupSettings(name="g", description="x", tools=("a/*",))
 
 
 class CountedMembers(GroupMembers):
-    """Counts how often somebody asks for the groups of a tool."""
+    """Counts the lookups of the groups of a tool."""
 
     lookups = 0
 

@@ -25,7 +25,7 @@ REFUSED = b"servers.json was not loaded again"
 
 
 async def heard(client: StdioClient, log_text: bytes, count: int = 1) -> None:
-    """Wait until the hub has said so often what it did with its file."""
+    """Waits until the hub has logged this text `count` times."""
     await client.until(lambda: client.stderr.count(log_text) >= count)
 
 
@@ -142,12 +142,12 @@ async def test_no_call_fails_over_twenty_reloads(tmp_path: Path) -> None:
                 await call(number)
                 number += 20
 
-        calling = asyncio.gather(*(calls(number) for number in range(20)))
+        call_tasks = asyncio.gather(*(calls(number) for number in range(20)))
         for number in range(1, 21):
             await changed(client, tmp_path, servers(number), watch=False)
             await client.until(lambda number=number: len(echoes) >= 50 * number)
         stopped.set()
-        await calling
+        await call_tasks
         assert len(echoes) >= 1000
         assert all(sent == received for sent, received in echoes)
         assert await client.text("same__pid") == pid
@@ -247,13 +247,13 @@ async def test_a_client_that_only_listens_stays_subscribed_whoever_shares_the_ne
     def subscribed() -> int:
         return log.read_text().count("resources/subscribe x:one")
 
-    async def hear(message: Any) -> None:
+    async def on_message(message: Any) -> None:
         if getattr(message, "method", "") == "notifications/resources/updated":
             updated.set()
 
     async with (
         network_hub(tmp_path / "hub", servers(before), watch=False) as (process, base),
-        sdk(f"{base}/mcp", era, message_handler=hear) as client,
+        sdk(f"{base}/mcp", era, message_handler=on_message) as client,
         contextlib.AsyncExitStack() as listening,
     ):
         if era == "handshake":

@@ -186,8 +186,8 @@ def test_several_calls_keep_their_order_in_every_vendors_message(wanted: Any) ->
             for n, (name, arguments) in enumerate(wanted)
         ]
     }
-    named = [{"name": name, "args": arguments, "id": f"c{n}"} for n, (name, arguments) in enumerate(wanted)]
-    langchain = {"content": "", "tool_calls": named}
+    langchain_calls = [{"name": name, "args": arguments, "id": f"c{n}"} for n, (name, arguments) in enumerate(wanted)]
+    langchain = {"content": "", "tool_calls": langchain_calls}
     expected = [ToolCall(name, arguments, f"c{n}") for n, (name, arguments) in enumerate(wanted)]
     if wanted:
         assert formats.calls_in(openai) == formats.calls_in({"choices": [{"message": openai}]}) == expected

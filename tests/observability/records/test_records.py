@@ -25,7 +25,7 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 @contextlib.contextmanager
 def stderr_as_pipe() -> Iterator[int]:
-    """The reading end of what this process has for its stderr meanwhile."""
+    """Replaces the stderr of this process by a pipe and yields its reading end."""
     read_end, write_end = os.pipe()
     before = sys.stderr
     with os.fdopen(write_end, "w") as sys.stderr:
