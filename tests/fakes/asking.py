@@ -25,7 +25,7 @@ MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
-held: list[object] = []
+withheld_ids: list[object] = []
 LOGGING = ("log", "log_late", "log_next", "level", "touch")
 TOOLS = (
     *LOGGING,
@@ -42,7 +42,7 @@ TOOLS = (
     "process",
 )
 
-OFFERED = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+CAPABILITIES = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
 RESOURCES = [{"uri": "x:one", "name": "one"}, {"uri": "x:two", "name": "two"}]
 
 listening: list = []
@@ -50,8 +50,8 @@ lock = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
 declared: dict = {}
 visited: set[str] = set()
-unsaid: list[dict] = []
-unanswered: list = []
+queued_messages: list[dict] = []
+unanswered_ids: list = []
 numbers = iter(range(1, 10**6))
 
 
@@ -86,12 +86,12 @@ def message_of(arguments: dict) -> dict:
 
 
 def handshake_call(request_id: object, name: str, arguments: dict) -> None:
-    while unsaid:
-        send({"method": "notifications/message", "params": unsaid.pop()})
-    while unanswered:
-        send({"id": unanswered.pop(), "result": text("x" * 1_000_000)})
+    while queued_messages:
+        send({"method": "notifications/message", "params": queued_messages.pop()})
+    while unanswered_ids:
+        send({"id": unanswered_ids.pop(), "result": text("x" * 1_000_000)})
     if name == "impatient":
-        unanswered.append(request_id)
+        unanswered_ids.append(request_id)
         send({"id": f"q{next(numbers)}", "method": "roots/list"})
     elif name == "ask":
         answer = ask(arguments["method"], arguments.get("params", {}))
@@ -108,18 +108,18 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
         send({"id": request_id, "result": text("soon")})
         send({"method": "notifications/message", "params": message_of(arguments)})
     elif name == "log_next":
-        unsaid.append(message_of(arguments))
+        queued_messages.append(message_of(arguments))
         send({"id": request_id, "result": text("later")})
     elif name == "visit" and arguments["id"] not in visited:
         visited.add(arguments["id"])
-        one = {
+        elicitation = {
             "mode": "url",
             "elicitationId": arguments["id"],
             "url": arguments["url"],
             "message": "Please",
             "future": 1,
         }
-        error = {"code": -32042, "message": "Visit this first", "data": {"elicitations": [one], "future": 2}}
+        error = {"code": -32042, "message": "Visit this first", "data": {"elicitations": [elicitation], "future": 2}}
         send({"id": request_id, "error": error})
     elif name == "complete":
         send(
@@ -149,10 +149,10 @@ def modern_call(name: str, params: dict, meta: dict) -> dict:
         return text("touched")
     if name == "level":
         return text(meta.get(PREFIX + "logLevel", "none"))
-    while unsaid:
-        send({"method": "notifications/message", "params": unsaid.pop()})
+    while queued_messages:
+        send({"method": "notifications/message", "params": queued_messages.pop()})
     if name == "log_next":
-        unsaid.append(message_of(arguments))
+        queued_messages.append(message_of(arguments))
         return text("later")
     if name == "log":
         if PREFIX + "logLevel" in meta:
@@ -168,12 +168,12 @@ def modern_call(name: str, params: dict, meta: dict) -> dict:
     if name == "process":
         if responses is not None:
             return text("the same" if params["requestState"] == str(os.getpid()) else "another")
-        one = {"method": "roots/list", "params": {}}
-        return {"resultType": "input_required", "requestState": str(os.getpid()), "inputRequests": {"key": one}}
+        question = {"method": "roots/list", "params": {}}
+        return {"resultType": "input_required", "requestState": str(os.getpid()), "inputRequests": {"key": question}}
     if name in ("ask", "together") and responses is None:
-        one = {"method": arguments.get("method", "roots/list"), "params": arguments.get("params", {})}
+        question = {"method": arguments.get("method", "roots/list"), "params": arguments.get("params", {})}
         count = arguments.get("count", 1)
-        requests = {f"key{n}": one for n in range(count)}
+        requests = {f"key{n}": question for n in range(count)}
         return {"resultType": "input_required", "requestState": "st\u00e4te", "inputRequests": requests}
     if name in ("ask", "together"):
         assert params["requestState"] == "st\u00e4te"
@@ -193,24 +193,24 @@ def handle(message: dict) -> None:
     if request_id is None:
         log(method)
         return
-    listed = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+    tool_list = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     if ERA == "modern" or (ERA == "both" and PREFIX + "protocolVersion" in meta):
         answer = None
         if method == "server/discover":
             versions = [MODERN, "2025-11-25"] if ERA == "both" else [MODERN]
-            answer = {"supportedVersions": versions, "capabilities": OFFERED}
+            answer = {"supportedVersions": versions, "capabilities": CAPABILITIES}
         elif method == "subscriptions/listen":
-            wanted = params["notifications"]
-            log("listen " + json.dumps(wanted.get("resourceSubscriptions", [])))
+            subscribed = params["notifications"]
+            log("listen " + json.dumps(subscribed.get("resourceSubscriptions", [])))
             listening[:] = [request_id]
             tag = {PREFIX + "subscriptionId": request_id}
-            answer = {"notifications": wanted, "_meta": tag}
+            answer = {"notifications": subscribed, "_meta": tag}
             send({"method": "notifications/subscriptions/acknowledged", "params": answer})
             return
         elif method == "resources/list":
             answer = {"resources": RESOURCES}
         elif method == "tools/list":
-            answer = listed
+            answer = tool_list
         elif method == "tools/call":
             answer = modern_call(params["name"], params, meta)
         if answer is None:
@@ -223,24 +223,24 @@ def handle(message: dict) -> None:
         declared.update(params["capabilities"])
         info = {"name": "asking", "version": "1"}
         version = params["protocolVersion"]
-        result = {"protocolVersion": version, "capabilities": OFFERED, "serverInfo": info}
+        result = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": info}
         send({"id": request_id, "result": result})
     elif method == "resources/list":
         send({"id": request_id, "result": {"resources": RESOURCES}})
     elif method in ("resources/subscribe", "resources/unsubscribe"):
         log(f"{method} {params['uri']}")
-        held.append(request_id)
+        withheld_ids.append(request_id)
         if "--hold" not in sys.argv or method == "resources/subscribe":
-            while held:
-                send({"id": held.pop(0), "result": {}})
+            while withheld_ids:
+                send({"id": withheld_ids.pop(0), "result": {}})
     elif method == "logging/setLevel":
         declared["level"] = params["level"]
         send({"id": request_id, "result": {}})
     elif method == "tools/list":
-        send({"id": request_id, "result": listed})
+        send({"id": request_id, "result": tool_list})
     elif method == "tools/call":
-        given = (request_id, params["name"], params.get("arguments") or {})
-        threading.Thread(target=handshake_call, args=given, daemon=True).start()
+        call_args = (request_id, params["name"], params.get("arguments") or {})
+        threading.Thread(target=handshake_call, args=call_args, daemon=True).start()
     elif method == "ping":
         send({"id": request_id, "result": {}})
     else:

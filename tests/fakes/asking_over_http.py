@@ -47,30 +47,30 @@ def text(value: Any) -> Json:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-async def put(context: Any, one: Json, *, aside: bool = False) -> Json:
+async def put(context: Any, question: Json, *, aside: bool = False) -> Json:
     """The client's answer to one question of the handshake era, on the stream of the call or, `aside`, of no call."""
-    kind, params = REQUESTS[one["method"]]
-    made = kind(params=params.model_validate(one.get("params", {}))) if params is not None else kind()
+    kind, params = REQUESTS[question["method"]]
+    request = kind(params=params.model_validate(question.get("params", {}))) if params is not None else kind()
     stream = None if aside else ServerMessageMetadata(related_request_id=context.request_id)
     try:
-        answer = await context.session.send_request(made, Anything, metadata=stream)
+        answer = await context.session.send_request(request, Anything, metadata=stream)
     except MCPError as error:
         return {"error": {"code": error.error.code, "message": error.error.message}}
     return {"result": answer.model_dump(by_alias=True, exclude_none=True)}
 
 
-def rounds(context: Any, one: Json, count: int) -> Json:
+def rounds(context: Any, question: Json, count: int) -> Json:
     """One round of the modern era; the state is the number of answers so far."""
-    said = context.params or {}
-    done = int(said.get("requestState") or 0) + bool(said.get("inputResponses"))
-    if done < count:
-        return {"resultType": "input_required", "requestState": str(done), "inputRequests": {"key": one}}
-    return text(said.get("inputResponses", {}))
+    call_params = context.params or {}
+    answer_count = int(call_params.get("requestState") or 0) + bool(call_params.get("inputResponses"))
+    if answer_count < count:
+        return {"resultType": "input_required", "requestState": str(answer_count), "inputRequests": {"key": question}}
+    return text(call_params.get("inputResponses", {}))
 
 
 async def call(context: Any, params: types.CallToolRequestParams) -> Json:
     arguments, modern = params.arguments or {}, context.protocol_version == MODERN
-    one = {"method": arguments.get("method", ASK["method"]), "params": arguments.get("params", ASK["params"])}
+    question = {"method": arguments.get("method", ASK["method"]), "params": arguments.get("params", ASK["params"])}
     count = arguments.get("count", 1)
     if params.name == "declared":
         declared = context.session.client_capabilities
@@ -81,22 +81,22 @@ async def call(context: Any, params: types.CallToolRequestParams) -> Json:
         answers = (context.params or {}).get("inputResponses")
         if answers is not None:
             return text(answers)
-        return {"resultType": "input_required", "inputRequests": {f"key{n}": one for n in range(count)}}
+        return {"resultType": "input_required", "inputRequests": {f"key{n}": question for n in range(count)}}
     if modern:
-        return rounds(context, one, count)
-    return text([await put(context, one, aside=params.name == "aside") for _ in range(count)])
+        return rounds(context, question, count)
+    return text([await put(context, question, aside=params.name == "aside") for _ in range(count)])
 
 
 async def answer_call(context: Any, params: types.CallToolRequestParams) -> Any:
-    answered = await call(context, params)
-    return {"resultType": "complete", **answered} if context.protocol_version == MODERN else answered
+    result = await call(context, params)
+    return {"resultType": "complete", **result} if context.protocol_version == MODERN else result
 
 
 async def list_tools(context: Any, params: Any) -> Any:
-    listed: Json = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+    result: Json = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     if context.protocol_version == MODERN:
-        listed |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    return listed
+        result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    return result
 
 
 class Paths:
@@ -126,23 +126,23 @@ class Paths:
                 error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": [MODERN]}}
             await JSONResponse({**answer, "error": error}, 400)(scope, receive, send)
         elif path == "/confused" and message.get("method") == "initialize":
-            said = {"protocolVersion": MODERN, "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-            await JSONResponse({**answer, "result": said})(scope, receive, send)
+            result = {"protocolVersion": MODERN, "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
+            await JSONResponse({**answer, "result": result})(scope, receive, send)
         elif modern and "result" not in message and params.get("name") == "stray":
             complete = {"resultType": "complete", **text("asked and did not wait")}
             events = [{"jsonrpc": "2.0", "id": "stray", **ASK}, {**answer, "result": complete}]
-            data = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in events)
+            data = "".join(f"event: message\ndata: {json.dumps(event)}\n\n" for event in events)
             await Response(data, media_type="text/event-stream")(scope, receive, send)
         else:
-            await self._app(scope, again(body, receive), send)
+            await self._app(scope, replay_body(body, receive), send)
 
 
-def again(body: bytes, receive: Any) -> Any:
+def replay_body(body: bytes, receive: Any) -> Any:
     """What receives a body that was read already, and then what comes after it."""
-    read = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Any:
-        return read.pop() if read else await receive()
+        return messages.pop() if messages else await receive()
 
     return receive_again
 

@@ -34,8 +34,8 @@ ENVELOPE = {
 
 def free_port() -> int:
     """A port of this machine that nobody listens on, and that no other test is given which asks for any port."""
-    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    lowest = int(given.read_text().split()[0]) if given.exists() else 0
+    port_range = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(port_range.read_text().split()[0]) if port_range.exists() else 0
     while True:
         port = SystemRandom().randrange(10_000, lowest) if lowest > 20_000 else 0
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -71,14 +71,14 @@ class StdioClient:
         self._pending: dict[Any, asyncio.Future[dict[str, Any]]] = {}
         self._changed = asyncio.Condition()
         self._last_id = 0
-        self._read_from = 2
+        self._open_streams = 2
         """How many of its streams have not ended."""
         self._tasks = [asyncio.create_task(self._to_end(read)) for read in (self._read, self._read_stderr)]
 
     async def _to_end(self, read: Callable[[], Awaitable[None]]) -> None:
         await read()
         async with self._changed:
-            self._read_from -= 1
+            self._open_streams -= 1
             self._changed.notify_all()
 
     async def _read(self) -> None:
@@ -168,26 +168,26 @@ class StdioClient:
         """
         async with asyncio.timeout(10 * PATIENCE), self._changed:
             while not condition():
-                if not self._read_from:
-                    raise AssertionError(f"the process has ended ({await self.exited()}): {self._last_words}")
+                if not self._open_streams:
+                    raise AssertionError(f"the process has ended ({await self.exited()}): {self._stderr_tail}")
                 try:
                     async with asyncio.timeout(PATIENCE):
                         await self._changed.wait()
                 except TimeoutError:
-                    raise TimeoutError(f"nothing came for {PATIENCE} s: {self._last_words}") from None
+                    raise TimeoutError(f"nothing came for {PATIENCE} s: {self._stderr_tail}") from None
 
     @property
-    def _last_words(self) -> str:
+    def _stderr_tail(self) -> str:
         return self.stderr[-3000:].decode(errors="replace")
 
     async def notified(self, method: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait for so many notifications of a method."""
 
-        def found() -> list[dict[str, Any]]:
+        def matches() -> list[dict[str, Any]]:
             return [n for n in self.notifications if n["method"] == method]
 
-        await self.until(lambda: len(found()) >= count)
-        return found()
+        await self.until(lambda: len(matches()) >= count)
+        return matches()
 
     async def exited(self) -> int:
         """The exit code, once what the process has written is read, which asyncio does not wait for."""
@@ -240,9 +240,12 @@ async def spawned(
 
 def check_stalls(file: Path) -> None:
     """Fail for every callback that kept the loop of a hub too long (watched.py)."""
-    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    lines = [f"{one['seconds']} s ({one['garbage']} s garbage) in {one['callback']}\n{one['stack']}" for one in found]
-    assert not found, f"{len(found)} callbacks kept the loop of the hub:\n" + "\n".join(lines[:5])
+    stalls = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [
+        f"{stall['seconds']} s ({stall['garbage']} s garbage) in {stall['callback']}\n{stall['stack']}"
+        for stall in stalls
+    ]
+    assert not stalls, f"{len(stalls)} callbacks kept the loop of the hub:\n" + "\n".join(lines[:5])
 
 
 def fake(*options: str, **entry: Any) -> dict[str, Any]:
@@ -253,8 +256,8 @@ def fake(*options: str, **entry: Any) -> dict[str, Any]:
 def write_config(directory: Path, servers: dict[str, Any], **root: Any) -> Path:
     """A configuration file with these servers, its caches inside `directory`. Lists wait for servers as tests do."""
     path = directory / "servers.json"
-    waits = {"list_wait": PATIENCE} if servers else {}
-    path.write_text(json.dumps({"servers": servers, "cache_dir": str(directory / "cache"), **waits, **root}))
+    list_wait = {"list_wait": PATIENCE} if servers else {}
+    path.write_text(json.dumps({"servers": servers, "cache_dir": str(directory / "cache"), **list_wait, **root}))
     path.chmod(0o600)
     return path
 

@@ -53,9 +53,9 @@ def answer(message: dict) -> dict | None:
     elif method == "resources/list":
         result = {"resources": [{"uri": "count://one", "name": "one"}]}
     elif method == "logging/setLevel":
-        carried_out("level")
+        execute("level")
     elif method in ("tools/call", "resources/read"):
-        result = carried_out(params.get("name") or "resource")
+        result = execute(params.get("name") or "resource")
     elif method != "ping":
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
     if "error" in result:
@@ -63,7 +63,7 @@ def answer(message: dict) -> dict | None:
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
-def carried_out(tool: str) -> dict:
+def execute(tool: str) -> dict:
     number = note(f"got {tool}")
     fault = FAULTS[number] if number < len(FAULTS) else "ok"
     if fault in ("die-before", "401", "429", "503", "reset-before"):

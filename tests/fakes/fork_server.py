@@ -30,7 +30,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 WATCHED = str(Path(__file__).with_name("watched.py"))
 
 
-def exactly(connection: socket.socket, size: int) -> bytes:
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
     """Receives so many bytes, fewer at the end of the connection. A signal ends one `recv` early whatever its flags."""
     data = b""
     while len(data) < size and (part := connection.recv(size - len(data))):
@@ -38,53 +38,53 @@ def exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def serve(asked: socket.socket, listening: socket.socket) -> dict[str, Any]:
+def serve(request_socket: socket.socket, listener: socket.socket) -> dict[str, Any]:
     """Forks for every request until the socket ends. Returns only in a child, with its request."""
     relays: set[int] = set()
     while True:
-        ready, _, _ = select.select([asked, listening], [], [])
+        ready, _, _ = select.select([request_socket, listener], [], [])
         relays -= {pid for pid in relays if os.waitpid(pid, os.WNOHANG)[0] == pid}
-        if listening in ready:
-            connection, _ = listening.accept()
+        if listener in ready:
+            connection, _ = listener.accept()
             relay = os.fork()
             if relay == 0:
-                for inherited in (asked, listening):
+                for inherited in (request_socket, listener):
                     inherited.close()
-                return stand_behind(connection)
+                return relay_program(connection)
             relays.add(relay)
             connection.close()
-        if asked not in ready:
+        if request_socket not in ready:
             continue
-        head, fds, _, _ = socket.recv_fds(asked, 4, 3)
+        head, fds, _, _ = socket.recv_fds(request_socket, 4, 3)
         if not head:
             sys.exit(0)
-        request = json.loads(exactly(asked, int.from_bytes(head, "little")))
-        go, gone = os.pipe()
-        between = os.fork()
-        if between == 0:
+        request = json.loads(receive_exactly(request_socket, int.from_bytes(head, "little")))
+        release_reader, release_writer = os.pipe()
+        intermediate = os.fork()
+        if intermediate == 0:
             child = os.fork()
             if child != 0:  # its orphan goes to the process that asked
-                asked.sendall(child.to_bytes(4, "little"))
+                request_socket.sendall(child.to_bytes(4, "little"))
                 os._exit(0)
-            os.close(gone)
-            os.read(go, 1)
-            asked.detach()
-            listening.detach()
+            os.close(release_writer)
+            os.read(release_reader, 1)
+            request_socket.detach()
+            listener.detach()
             take_streams(fds)
             return request
-        os.waitpid(between, 0)
-        for fd in (go, gone, *fds):
+        os.waitpid(intermediate, 0)
+        for fd in (release_reader, release_writer, *fds):
             os.close(fd)
-        asked.sendall(b"\0")
+        request_socket.sendall(b"\0")
 
 
-def stand_behind(connection: socket.socket) -> dict[str, Any]:
+def relay_program(connection: socket.socket) -> dict[str, Any]:
     """Forks for the program at the other end: passes its signals on, tells it how the process ended, and ends with it.
 
     Returns only in the child, with its request.
     """
     head, fds, _, _ = socket.recv_fds(connection, 4, 3)
-    request = json.loads(exactly(connection, int.from_bytes(head, "little")))
+    request = json.loads(receive_exactly(connection, int.from_bytes(head, "little")))
     child = os.fork()
     if child == 0:
         connection.detach()
@@ -92,8 +92,8 @@ def stand_behind(connection: socket.socket) -> dict[str, Any]:
         return request  # type: ignore[no-any-return]
     for fd in fds:
         os.close(fd)
-    ended = os.pidfd_open(child)
-    while ended not in select.select([connection, ended], [], [])[0]:
+    child_fd = os.pidfd_open(child)
+    while child_fd not in select.select([connection, child_fd], [], [])[0]:
         signals = connection.recv(16)
         for number in signals or (signal.SIGKILL,):
             os.kill(child, number)
@@ -112,7 +112,7 @@ def take_streams(fds: list[int]) -> None:
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208 - no directory, but a list of numbers
 
 
-def become(request: dict[str, Any]) -> None:
+def apply_request(request: dict[str, Any]) -> None:
     """Takes over what the process was asked for."""
     if request["session"]:
         os.setsid()
@@ -131,10 +131,10 @@ def become(request: dict[str, Any]) -> None:
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
 
 
-def run(words: list[str]) -> None:
-    """Runs a program as `python WORDS...` does."""
-    program, *arguments = words
-    sys.argv[:] = words
+def run(argv: list[str]) -> None:
+    """Runs a program as `python ARGV...` does."""
+    program, *arguments = argv
+    sys.argv[:] = argv
     if program == WATCHED:
         from tests.fakes import watched
 
@@ -160,22 +160,22 @@ def end(code: int) -> NoReturn:
 
 def main() -> None:
     sys.path[0] = ROOT
-    for named in sys.argv[3:]:
-        module, _, function = named.partition(":")
-        found = importlib.import_module(module)
+    for target in sys.argv[3:]:
+        module, _, function = target.partition(":")
+        imported = importlib.import_module(module)
         if function:
-            getattr(found, function)()
+            getattr(imported, function)()
     gc.collect()
     gc.freeze()  # what is here already is copied by no collection of a child
-    asked, listening = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
-    request = serve(asked, listening)
-    become(request)
+    request_socket, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    request = serve(request_socket, listener)
+    apply_request(request)
     try:
         run(request["words"])
-    except SystemExit as ended:
-        if not isinstance(ended.code, int | None):
+    except SystemExit as system_exit:
+        if not isinstance(system_exit.code, int | None):
             raise  # a text to print
-        end(ended.code or 0)
+        end(system_exit.code or 0)
     end(0)
 
 

@@ -26,8 +26,8 @@ def main() -> int:
         signal.signal(number, lambda number, _: connection.sendall(bytes([number])))
     connection.sendall(data)
     os.closerange(0, 3)  # who reads them must see their end when the process closes its own
-    told = connection.recv(4)
-    code = os.waitstatus_to_exitcode(int.from_bytes(told, "little")) if told else 1
+    status = connection.recv(4)
+    code = os.waitstatus_to_exitcode(int.from_bytes(status, "little")) if status else 1
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

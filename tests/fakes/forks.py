@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.fakes.fork_server import SIGNALS, exactly
+from tests.fakes.fork_server import SIGNALS, receive_exactly
 
 HUB: Final = (
     "tests.fakes.watched:warm", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
@@ -61,9 +61,9 @@ SERVER: Final = str(Path(__file__).with_name("fork_server.py"))
 FORKED: Final = str(Path(__file__).with_name("forked.py"))
 WATCHED: Final = str(Path(__file__).with_name("watched.py"))
 PR_SET_CHILD_SUBREAPER: Final = 36
-OF_THE_INTERPRETER: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "COVERAGE_")
-READ_LATER: Final = "PYTHON_KEYRING_BACKEND"
-OF_LIBRARIES: Final = ("FASTMCP_",)
+INTERPRETER_PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "COVERAGE_")
+KEYRING_VARIABLE: Final = "PYTHON_KEYRING_BACKEND"
+LIBRARY_PREFIXES: Final = ("FASTMCP_",)
 """Beginnings of the names of variables that are read when an interpreter starts, and when a library is imported; one
 that begins like them is read by no module that is imported beforehand."""
 
@@ -80,8 +80,8 @@ class ForkServer:
     """One warm interpreter, with these modules imported."""
 
     def __init__(self, modules: Sequence[str], env: Mapping[str, str], interpreter: str) -> None:
-        ours, its = socket.socketpair()
-        self._socket = ours
+        own_end, server_end = socket.socketpair()
+        self._socket = own_end
         self._directory = tempfile.TemporaryDirectory(prefix="forks-")
         address, python = (Path(self._directory.name) / name for name in ("socket", "python"))
         body = Path(FORKED).read_text().replace('ADDRESS = ""', f"ADDRESS = {str(address)!r}")
@@ -89,10 +89,10 @@ class ForkServer:
         python.chmod(0o700)
         self.python = str(python)
         """A program that is as the interpreter for who starts it: what it is told to run is forked here."""
-        with its, socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(address))
-            listening.listen()
-            fds = [its.fileno(), listening.fileno()]
+        with server_end, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(address))
+            listener.listen()
+            fds = [server_end.fileno(), listener.fileno()]
             argv = [interpreter, SERVER, *map(str, fds), *modules]
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
         atexit.register(self.close)
@@ -102,20 +102,18 @@ class ForkServer:
         self._process.wait()
         self._directory.cleanup()
 
-    def start(
-        self, words: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int], *, session: bool
-    ) -> int:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int], *, session: bool) -> int:
         """Returns the id of a new process, which is a child of this one."""
         umask = os.umask(0)
         os.umask(umask)
         ignored = [int(number) for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
-        request = {"words": words, "env": dict(env), "cwd": cwd, "umask": umask, "session": session, "ignored": ignored}
+        request = {"words": argv, "env": dict(env), "cwd": cwd, "umask": umask, "session": session, "ignored": ignored}
         _adopt_orphans(True)
         try:
             data = json.dumps(request).encode()
             socket.send_fds(self._socket, [len(data).to_bytes(4, "little")], fds)
             self._socket.sendall(data)
-            answer = exactly(self._socket, 5)
+            answer = receive_exactly(self._socket, 5)
         finally:
             _adopt_orphans(False)
         if len(answer) < 5:
@@ -127,40 +125,44 @@ _lock: Final = threading.RLock()
 _servers: Final[dict[tuple[str, tuple[str, ...], str], ForkServer]] = {}
 
 
-def _only(env: Mapping[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(beginnings) and name != READ_LATER}
+def _with_prefixes(env: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(prefixes) and name != KEYRING_VARIABLE}
 
 
-def _adopt_orphans(wanted: bool) -> None:
+def _adopt_orphans(enabled: bool) -> None:
     """Makes orphans below this process its own children, or those of whoever had them before."""
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) != 0:
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def _modules(words: Sequence[str]) -> tuple[str, ...] | None:
+def _modules(argv: Sequence[str]) -> tuple[str, ...] | None:
     """What the program imports that these words start; None if it is none of those known here."""
-    interpreter, *words = words
-    if interpreter != sys.executable or not words:
+    interpreter, *argv = argv
+    if interpreter != sys.executable or not argv:
         return None
-    if words[0] == WATCHED:
-        config = _configuration(words)
+    if argv[0] == WATCHED:
+        config = _configuration(argv)
         return SIGNING_IN if '"auth"' in config else VERIFYING if '"verify"' in config else HUB
-    if words in (["-m", "mcp_hub.servers", "web"], ["-m", "mcp_hub.servers", "browser"]):
+    if argv in (["-m", "mcp_hub.servers", "web"], ["-m", "mcp_hub.servers", "browser"]):
         return BUILTIN
-    program = words[1] if words[0] == "-m" else words[0]
+    program = argv[1] if argv[0] == "-m" else argv[0]
     return SDK if program in WITH_SDK else None
 
 
-def _configuration(words: Sequence[str]) -> str:
+def _configuration(argv: Sequence[str]) -> str:
     """The text of the configuration of these words, which says what the hub will import."""
     try:
-        return Path(words[words.index("--config") + 1]).read_text()
+        return Path(argv[argv.index("--config") + 1]).read_text()
     except (ValueError, IndexError, OSError):
         return ""
 
 
 def _server(modules: tuple[str, ...], env: Mapping[str, str], interpreter: str = sys.executable) -> ForkServer:
-    key = (interpreter, modules, json.dumps(_only(env, OF_THE_INTERPRETER + OF_LIBRARIES), sort_keys=True))
+    key = (
+        interpreter,
+        modules,
+        json.dumps(_with_prefixes(env, INTERPRETER_PREFIXES + LIBRARY_PREFIXES), sort_keys=True),
+    )
     if key not in _servers:
         _servers[key] = ForkServer(modules, env, interpreter)
     return _servers[key]
@@ -179,28 +181,28 @@ def python_with_sdk() -> str:
     return python_with(*SDK)
 
 
-def _execute_child(process: subprocess.Popen[Any], *args: Any, **more: Any) -> None:
-    wanted = _SIGNATURE.bind(process, *args, **more).arguments
-    words = wanted["args"]
-    modules = _modules([*map(os.fspath, words)]) if isinstance(words, list | tuple) else None
-    plain = all(wanted.get(name, value) == value for name, value in _PLAIN.items())
-    given = os.environ if wanted["env"] is None else wanted["env"]
-    env = {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
-    same = _only(env, OF_THE_INTERPRETER) == _only(os.environ, OF_THE_INTERPRETER)
-    if modules is None or not (plain and same) or wanted.get("executable") not in (None, words[0]):
-        _execute(process, *args, **more)
+def _execute_child(process: subprocess.Popen[Any], *args: Any, **kwargs: Any) -> None:
+    options = _SIGNATURE.bind(process, *args, **kwargs).arguments
+    argv = options["args"]
+    modules = _modules([*map(os.fspath, argv)]) if isinstance(argv, list | tuple) else None
+    is_plain = all(options.get(name, value) == value for name, value in _PLAIN.items())
+    variables = os.environ if options["env"] is None else options["env"]
+    env = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
+    is_same_interpreter = _with_prefixes(env, INTERPRETER_PREFIXES) == _with_prefixes(os.environ, INTERPRETER_PREFIXES)
+    if modules is None or not (is_plain and is_same_interpreter) or options.get("executable") not in (None, argv[0]):
+        _execute(process, *args, **kwargs)
         return
     with _lock:
         server = _server(modules, env)
-        fds = [number if wanted[name] == -1 else wanted[name] for number, name in enumerate(_ENDS)]
-        cwd = os.fspath(wanted["cwd"] or Path.cwd())
-        process.pid = server.start(list(map(os.fspath, words[1:])), env, cwd, fds, session=wanted["start_new_session"])
+        fds = [number if options[name] == -1 else options[name] for number, name in enumerate(_CHILD_ENDS)]
+        cwd = os.fspath(options["cwd"] or Path.cwd())
+        process.pid = server.start(list(map(os.fspath, argv[1:])), env, cwd, fds, session=options["start_new_session"])
     process._child_created = True  # type: ignore[attr-defined]
-    ends = (wanted[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
-    process._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+    pipe_fds = (options[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
+    process._close_pipe_fds(*pipe_fds)  # type: ignore[attr-defined]
 
 
-_ENDS: Final = ("p2cread", "c2pwrite", "errwrite")
+_CHILD_ENDS: Final = ("p2cread", "c2pwrite", "errwrite")
 """The child's ends of its standard streams; -1 is that of this process."""
 
 

@@ -19,16 +19,16 @@ Answer = tuple[int, Any] | None
 @contextlib.contextmanager
 def json_api(answer: Callable[[str, Mapping[str, str], Any], Answer]) -> Iterator[str]:
     """The address of a server that answers each request by `answer(path, headers, body)`."""
-    ended = threading.Event()
+    stopped = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            said = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            answered = answer(self.path, self.headers, json.loads(said) if said else None)
-            if answered is None:
-                ended.wait(BOUND)
+            payload = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            response = answer(self.path, self.headers, json.loads(payload) if payload else None)
+            if response is None:
+                stopped.wait(BOUND)
                 return
-            status, body = answered
+            status, body = response
             data = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -47,6 +47,6 @@ def json_api(answer: Callable[[str, Mapping[str, str], Any], Answer]) -> Iterato
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
-            ended.set()
+            stopped.set()
             server.shutdown()
             thread.join()

@@ -25,7 +25,7 @@ TEMPLATES = [{"uriTemplate": "x:{name}", "name": "any"}]
 CAPABILITIES = {"tools": {}, **({"resources": {"subscribe": True}} if len(sys.argv) > 2 else {})}
 lock = threading.Lock()
 waiting: dict[str, threading.Event] = {}
-questions, done = count(1), count(1)
+question_numbers, action_numbers = count(1), count(1)
 watched: set[str] = set()
 
 
@@ -35,23 +35,23 @@ def send(message: dict) -> None:
         sys.stdout.flush()
 
 
-def carried_out(id: str) -> dict:
-    text = f"{id} {PROCESS} {next(done)}"
+def execute(id: str) -> dict:
+    text = f"{id} {PROCESS} {next(action_numbers)}"
     os.write(FILE, f"{text}\n".encode())
     return {"content": [{"type": "text", "text": text}]}
 
 
 def ask(request_id: object, id: str) -> None:
-    question = f"q{next(questions)}"
+    question = f"q{next(question_numbers)}"
     answered = waiting[question] = threading.Event()
     schema = {"type": "object", "properties": {}}
     params = {"message": id, "requestedSchema": schema}
     send({"id": question, "method": "elicitation/create", "params": params})
     if answered.wait(60):
-        send({"id": request_id, "result": carried_out(id)})
+        send({"id": request_id, "result": execute(id)})
 
 
-def tell_changes(path: str) -> None:
+def announce_changes(path: str) -> None:
     """Says what is added to a file from now on."""
     with Path(path).open() as changes:
         changes.seek(0, os.SEEK_END)
@@ -92,7 +92,7 @@ def handle(message: dict) -> None:
         if params["name"] == "ask":
             threading.Thread(target=ask, args=(request_id, arguments["id"]), daemon=True).start()
             return
-        result = carried_out(arguments["id"])
+        result = execute(arguments["id"])
     elif method != "ping":
         send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
         return
@@ -100,6 +100,6 @@ def handle(message: dict) -> None:
 
 
 if len(sys.argv) > 2:
-    threading.Thread(target=tell_changes, args=(sys.argv[2],), daemon=True).start()
+    threading.Thread(target=announce_changes, args=(sys.argv[2],), daemon=True).start()
 for line in sys.stdin:
     handle(json.loads(line))

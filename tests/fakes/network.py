@@ -23,10 +23,10 @@ async def network_hub(
     config = write_config(directory, servers, **root)
     async with spawned([*HUB, "serve", "--sse", "--port", str(port), "--config", str(config)]) as process:
         await process.until(lambda: b"Serving" in process.stderr)
-        found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
-        assert found is not None
+        match = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
+        assert match is not None
         try:
-            yield process, found[1].decode()
+            yield process, match[1].decode()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.process.terminate()

@@ -116,8 +116,8 @@ def become(system: str) -> None:
 def modules() -> list[str]:
     """Returns the names of all modules of the project but its programs, which run when they are imported."""
     project = importlib.import_module(PROJECT)
-    found = (one.name for one in pkgutil.walk_packages(project.__path__, f"{PROJECT}."))
-    return [name for name in found if not name.endswith(".__main__")]
+    names = (module.name for module in pkgutil.walk_packages(project.__path__, f"{PROJECT}."))
+    return [name for name in names if not name.endswith(".__main__")]
 
 
 def imported(system: str) -> int:
@@ -145,5 +145,5 @@ def run(system: str, arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    _, other, what, *words = sys.argv
-    sys.exit(imported(other) if what == "import" else run(other, words))
+    _, system_name, command, *argv = sys.argv
+    sys.exit(imported(system_name) if command == "import" else run(system_name, argv))

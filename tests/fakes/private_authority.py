@@ -50,20 +50,22 @@ class PrivateAuthority:
         """Returns (certificate, key) for a host's name, its address, or a client; the key may have a password."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
-            known: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
+            general_name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
         except ValueError:
-            known = x509.DNSName(name)
+            general_name = x509.DNSName(name)
         builder = self._builder(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), key)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
-        certificate = builder.add_extension(x509.SubjectAlternativeName([known]), critical=False).sign(
+        certificate = builder.add_extension(x509.SubjectAlternativeName([general_name]), critical=False).sign(
             self._key, hashes.SHA256()
         )
-        cert, secret = (self._directory / f"{self._name}-{name}.{end}" for end in ("crt", "key"))
+        cert, secret = (self._directory / f"{self._name}-{name}.{suffix}" for suffix in ("crt", "key"))
         cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        how = serialization.NoEncryption() if password is None else serialization.BestAvailableEncryption(password)
+        encryption = (
+            serialization.NoEncryption() if password is None else serialization.BestAvailableEncryption(password)
+        )
         form = serialization.PrivateFormat.PKCS8
-        secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, how))
+        secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
         return cert, secret
 
     def server(self, name: str, *, clients: Path | None = None) -> ssl.SSLContext:
@@ -83,13 +85,13 @@ def strict(context: ssl.SSLContext) -> Iterator[int]:
     def serve(listening: socket.socket) -> None:
         while True:
             try:
-                one, _ = listening.accept()
+                connection, _ = listening.accept()
             except OSError:
                 return
-            one.settimeout(PATIENCE)
-            with one.dup() as plain:
+            connection.settimeout(PATIENCE)
+            with connection.dup() as plain:
                 try:
-                    with context.wrap_socket(one, server_side=True) as inner:
+                    with context.wrap_socket(connection, server_side=True) as inner:
                         inner.recv(65536)
                         inner.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 except OSError:

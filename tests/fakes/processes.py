@@ -7,16 +7,16 @@ import contextlib
 import psutil
 
 
-def below(pid: int, *words: str, without: str | None = None) -> list[psutil.Process]:
-    """Every process that `pid` has started, directly or not, that runs and has these words in its command line.
+def below(pid: int, *arguments: str, without: str | None = None) -> list[psutil.Process]:
+    """Every process that `pid` has started, directly or not, that runs and has these arguments in its command line.
 
-    `without` is what no word of it may begin with.
+    No argument of it begins with `without`.
     """
-    found = []
+    processes = []
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # just gone
-            said = process.cmdline()  # asked once: it may be gone the next time
-            unwanted = without is not None and any(word.startswith(without) for word in said)
-            if set(words) <= set(said) and not unwanted and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+            command_line = process.cmdline()  # asked once: it may be gone the next time
+            unwanted = without is not None and any(argument.startswith(without) for argument in command_line)
+            if set(arguments) <= set(command_line) and not unwanted and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+    return processes

@@ -31,9 +31,9 @@ class RedisServer:
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
 
-    def settings(self, **given: object) -> StoreSettings:
+    def settings(self, **overrides: object) -> StoreSettings:
         """Returns the settings of a store in this server."""
-        return StoreSettings.model_validate({"url": self.url, **given})
+        return StoreSettings.model_validate({"url": self.url, **overrides})
 
     @property
     def pid(self) -> int:
@@ -117,15 +117,15 @@ class Line:
         """Holds the next reply of the store until `release`; those on other connections pass."""
         self._hold = True
 
-    def settings(self, **given: str) -> StoreSettings:
-        return self._server.settings(**{"url": f"unix://{self._path}", **given})
+    def settings(self, **overrides: str) -> StoreSettings:
+        return self._server.settings(**{"url": f"unix://{self._path}", **overrides})
 
     async def listen(self) -> asyncio.Server:
         return await asyncio.start_unix_server(self._relay, self._path)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, to = await asyncio.open_unix_connection(self._server.socket)
-        await asyncio.gather(self._pass(reader, to), self._pass(there, writer, replies=True))
+        store_reader, store_writer = await asyncio.open_unix_connection(self._server.socket)
+        await asyncio.gather(self._pass(reader, store_writer), self._pass(store_reader, writer, replies=True))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool = False) -> None:
         with contextlib.suppress(ConnectionError):

@@ -18,7 +18,7 @@ SCHEMA = {
     },
     "required": ["how", "key"],
 }
-seen: list[Any] = []
+received: list[Any] = []
 
 
 def send(message: dict[str, Any]) -> None:
@@ -28,25 +28,25 @@ def send(message: dict[str, Any]) -> None:
 
 def answer(id: Any, params: dict[str, Any]) -> dict[str, Any]:
     arguments, meta = params.get("arguments", {}), params.get("_meta", {})
-    seen.append(arguments)
-    said = f"it was called with {seen}"
-    how = arguments.get("how")
-    if how == "rpc":
-        return {"id": id, "error": {"code": -32050, "message": said, "data": {"sent": seen}}}
-    if how == "crash":
-        sys.stderr.write(f"Traceback: {said}\n")
+    received.append(arguments)
+    report = f"it was called with {received}"
+    mode = arguments.get("how")
+    if mode == "rpc":
+        return {"id": id, "error": {"code": -32050, "message": report, "data": {"sent": received}}}
+    if mode == "crash":
+        sys.stderr.write(f"Traceback: {report}\n")
         sys.stderr.flush()
         os._exit(1)
-    if how == "tell":
-        sys.stderr.write(said + "\n")
+    if mode == "tell":
+        sys.stderr.write(report + "\n")
         sys.stderr.flush()
         if "progressToken" in meta:
-            told = {"progressToken": meta["progressToken"], "progress": 1, "message": said}
-            send({"method": "notifications/progress", "params": told})
-        send({"method": "notifications/message", "params": {"level": "error", "data": said}})
+            progress = {"progressToken": meta["progressToken"], "progress": 1, "message": report}
+            send({"method": "notifications/progress", "params": progress})
+        send({"method": "notifications/message", "params": {"level": "error", "data": report}})
         return {"id": id, "result": {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}}
-    content = [{"type": "text", "text": said if how == "error" else "done"}]
-    return {"id": id, "result": {"resultType": "complete", "content": content, "isError": how == "error"}}
+    content = [{"type": "text", "text": report if mode == "error" else "done"}]
+    return {"id": id, "result": {"resultType": "complete", "content": content, "isError": mode == "error"}}
 
 
 for line in sys.stdin:
@@ -69,7 +69,7 @@ for line in sys.stdin:
     elif method == "tools/call":
         send(answer(request["id"], params))
         if params.get("arguments", {}).get("how") == "tell":
-            send({"method": "notifications/message", "params": {"level": "error", "data": f"after it: {seen}"}})
+            send({"method": "notifications/message", "params": {"level": "error", "data": f"after it: {received}"}})
     elif method in ("ping", "logging/setLevel"):
         send({"id": request["id"], "result": {}})
     else:

@@ -41,9 +41,9 @@ def send(message: dict) -> None:
     write_raw(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
-def tool(name: str, properties: dict | None = None, **more: object) -> dict:
+def tool(name: str, properties: dict | None = None, **fields: object) -> dict:
     schema = {"type": "object", "properties": properties or {}}
-    return {"name": name, "description": f"{name} of {options.name}", "inputSchema": schema, **more}
+    return {"name": name, "description": f"{name} of {options.name}", "inputSchema": schema, **fields}
 
 
 def all_tools() -> list:
@@ -196,12 +196,12 @@ def finish(result: dict, meta: dict) -> dict:
     return {"resultType": "complete", **result} if VERSION_KEY in meta else result
 
 
-def listed(what: str, otherwise: object) -> object:
+def listed(key: str, default: object) -> object:
     if not options.lists:
-        return otherwise
+        return default
     with open(options.lists) as file:
         text = file.read()
-    return json.loads(text).get(what, otherwise)
+    return json.loads(text).get(key, default)
 
 
 def page(params: dict) -> dict:
@@ -234,7 +234,7 @@ def skill(uri: str) -> dict:
     }
 
 
-opened: list[str] = []
+openings: list[str] = []
 
 
 def handle(message: dict, paused: bool = False) -> None:
@@ -246,8 +246,8 @@ def handle(message: dict, paused: bool = False) -> None:
         if method == "notifications/cancelled":
             cancelled.add(params.get("requestId"))
         return
-    opened.append("handshake" if method == "initialize" else "modern")
-    if options.one_opening and modern and opened[0] == "handshake":
+    openings.append("handshake" if method == "initialize" else "modern")
+    if options.one_opening and modern and openings[0] == "handshake":
         send({"id": request_id, "error": {"code": -32600, "message": "this connection serves the handshake"}})
         return
     if options.era == "handshake" and (modern or method == "server/discover"):
@@ -272,10 +272,10 @@ def handle(message: dict, paused: bool = False) -> None:
             "instructions": listed("instructions", "be kind"),
         }
     elif method == "server/discover":
-        more = {"extensions": {"io.modelcontextprotocol/skills": {}}} if options.skills else {}
+        extensions = {"extensions": {"io.modelcontextprotocol/skills": {}}} if options.skills else {}
         answer = {
             "supportedVersions": [MODERN],
-            "capabilities": {**CAPABILITIES, **more},
+            "capabilities": {**CAPABILITIES, **extensions},
             "ttlMs": 0,
             "cacheScope": "private",
         }
@@ -312,8 +312,8 @@ def handle(message: dict, paused: bool = False) -> None:
     elif method == "resources/read":
         answer = {"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]}
     elif method == "prompts/get":
-        who = (params.get("arguments") or {}).get("who", "you")
-        answer = {"messages": [{"role": "user", "content": {"type": "text", "text": f"hello {who}"}}]}
+        recipient = (params.get("arguments") or {}).get("who", "you")
+        answer = {"messages": [{"role": "user", "content": {"type": "text", "text": f"hello {recipient}"}}]}
     elif method == "completion/complete":
         values = [params["argument"]["value"] + "!", json.dumps(params["ref"])]
         answer = {"completion": {"values": listed("completions", values)}}

@@ -38,11 +38,13 @@ class Options:
     grow_once_listed: bool = False  # one more tool, `meanwhile`, after the first list
     record: str | None = None  # append every received message to this file
 
-    def __init__(self, words: list[str]) -> None:
-        rest = iter(words)
-        for word in rest:
-            name = word.removeprefix("--").replace("-", "_")
+    def __init__(self, argv: list[str]) -> None:
+        arguments = iter(argv)
+        for flag in arguments:
+            name = flag.removeprefix("--").replace("-", "_")
             default = getattr(self, name)  # there are no others
             setattr(
-                self, name, True if default is False else (type(default) if default is not None else str)(next(rest))
+                self,
+                name,
+                True if default is False else (type(default) if default is not None else str)(next(arguments)),
             )

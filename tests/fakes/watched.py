@@ -46,7 +46,7 @@ class Watch:
     def __init__(self, file: str = os.devnull, limit: float = LIMIT) -> None:
         self._file = file
         self._limit = limit
-        self._began: float | None = None
+        self._started_at: float | None = None
         self._stacks: list[str] = []
         self._longest: dict[str, float] = {}
         self._in_frame = False
@@ -68,54 +68,54 @@ class Watch:
 
     def run(self, callback: Callable[..., Any], *args: Any) -> Any:
         """Call and measure; what is called inside of another callback belongs to that one."""
-        if self._began is not None or threading.get_ident() != self._thread:
+        if self._started_at is not None or threading.get_ident() != self._thread:
             return callback(*args)
         self._longest, self._imports, self._garbage = {}, 0.0, 0.0
-        self._began = began = time.thread_time()
+        self._started_at = started_at = time.thread_time()
         try:
             return callback(*args)
         finally:
-            seconds = time.thread_time() - began
-            self._began = None
+            seconds = time.thread_time() - started_at
+            self._started_at = None
             if seconds > self._limit:
                 self._report(seconds, callback)
             if self._stacks:
                 self._stacks = []
 
-    def frame(self, what: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        """`work`, decoding or encoding, measured by itself."""
+    def frame(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, which decodes or encodes, measured by itself."""
 
         def measured(*args: Any) -> Any:
-            if self._began is None or threading.get_ident() != self._thread:
-                return work(*args)
-            began, self._in_frame = time.thread_time(), True
+            if self._started_at is None or threading.get_ident() != self._thread:
+                return function(*args)
+            started_at, self._in_frame = time.thread_time(), True
             try:
-                return work(*args)
+                return function(*args)
             finally:
-                seconds = time.thread_time() - began
+                seconds = time.thread_time() - started_at
                 self._in_frame = False
-                self._longest[what] = max(self._longest.get(what, 0.0), seconds)
+                self._longest[kind] = max(self._longest.get(kind, 0.0), seconds)
 
         return measured
 
-    def imports(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """`work`, which imports something, measured by itself."""
+    def imports(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, which imports something, measured by itself."""
 
-        def measured(*args: Any, **more: Any) -> Any:
-            if self._began is None or self._importing or threading.get_ident() != self._thread:
-                return work(*args, **more)
-            began, self._importing = time.thread_time(), True
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            if self._started_at is None or self._importing or threading.get_ident() != self._thread:
+                return function(*args, **kwargs)
+            started_at, self._importing = time.thread_time(), True
             try:
-                return work(*args, **more)
+                return function(*args, **kwargs)
             finally:
                 self._importing = False
-                self._imports += time.thread_time() - began
+                self._imports += time.thread_time() - started_at
 
         return measured
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
         """Called as a collection of garbage begins and ends."""
-        if self._began is None or threading.get_ident() != self._thread:
+        if self._started_at is None or threading.get_ident() != self._thread:
             return
         now = time.thread_time()
         if phase == "start":
@@ -125,8 +125,8 @@ class Watch:
 
     def _report(self, seconds: float, callback: Callable[..., Any]) -> None:
         frames = sum(self._longest.values()) + self._imports
-        seen = len(self._stacks) >= max(ENOUGH, (seconds - self._limit / 2) / SAMPLE / 3)
-        if seconds - frames <= self._limit * (1 if seen else UNSEEN):
+        was_sampled = len(self._stacks) >= max(ENOUGH, (seconds - self._limit / 2) / SAMPLE / 3)
+        if seconds - frames <= self._limit * (1 if was_sampled else UNSEEN):
             return
         facts = {
             "seconds": round(seconds - frames, 3),
@@ -142,30 +142,30 @@ class Watch:
         clock = time.pthread_getcpuclockid(self._thread)
         while True:
             time.sleep(SAMPLE)
-            began = self._began
+            started_at = self._started_at
             if (
-                began is not None
+                started_at is not None
                 and not (self._in_frame or self._importing)
-                and time.clock_gettime(clock) - began > self._limit / 2
+                and time.clock_gettime(clock) - started_at > self._limit / 2
             ):
-                at = sys._current_frames().get(self._thread)
-                stack = "".join(traceback.format_stack(at, limit=14))
-                if at is not None and self._began == began:
+                current_frame = sys._current_frames().get(self._thread)
+                stack = "".join(traceback.format_stack(current_frame, limit=14))
+                if current_frame is not None and self._started_at == started_at:
                     self._stacks = [*self._stacks[-100:], stack]
 
 
-def _measured(watch: Watch, made: Any) -> Any:
+def _measured(watch: Watch, protocol: Any) -> Any:
     """A protocol whose methods are measured when the loop calls them."""
     for name in CALLED_BY_THE_LOOP:
-        method = getattr(type(made), name, None)
+        method = getattr(type(protocol), name, None)
         if method is not None and not hasattr(method, "watched"):
 
             def call(self: Any, *args: Any, method: Any = method) -> Any:
                 return watch.run(method, self, *args)
 
             call.watched = True  # type: ignore[attr-defined]
-            setattr(type(made), name, call)
-    return made
+            setattr(type(protocol), name, call)
+    return protocol
 
 
 def watched_loop(watch: Watch) -> type:
@@ -195,14 +195,14 @@ def watched_loop(watch: Watch) -> type:
         def add_writer(self, fd: Any, callback: Any, *args: Any) -> Any:
             return super().add_writer(fd, watch.run, callback, *args)
 
-        async def create_server(self, factory: Any, *args: Any, **more: Any) -> Any:
-            return await super().create_server(lambda: _measured(watch, factory()), *args, **more)
+        async def create_server(self, factory: Any, *args: Any, **kwargs: Any) -> Any:
+            return await super().create_server(lambda: _measured(watch, factory()), *args, **kwargs)
 
-        async def create_unix_server(self, factory: Any, *args: Any, **more: Any) -> Any:
-            return await super().create_unix_server(lambda: _measured(watch, factory()), *args, **more)
+        async def create_unix_server(self, factory: Any, *args: Any, **kwargs: Any) -> Any:
+            return await super().create_unix_server(lambda: _measured(watch, factory()), *args, **kwargs)
 
-        async def create_connection(self, factory: Any, *args: Any, **more: Any) -> Any:
-            return await super().create_connection(lambda: _measured(watch, factory()), *args, **more)
+        async def create_connection(self, factory: Any, *args: Any, **kwargs: Any) -> Any:
+            return await super().create_connection(lambda: _measured(watch, factory()), *args, **kwargs)
 
         async def connect_read_pipe(self, factory: Any, pipe: Any) -> Any:
             return await super().connect_read_pipe(lambda: _measured(watch, factory()), pipe)
