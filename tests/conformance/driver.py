@@ -58,34 +58,38 @@ class Driver:
 
     async def ask(self, method: str, params: Json) -> Json:
         """The final result of a request, its questions answered on the way."""
-        more: Json = {}
+        continuation: Json = {}
         while True:
-            pending = self._client.start(method, {**params, **(DECLARED if self._client.modern else {}), **more})
+            pending = self._client.start(
+                method, {**params, **(DECLARED if self._client.modern else {}), **continuation}
+            )
             async with asyncio.timeout(PATIENCE):
                 while not pending.done():
-                    await self._client.until(partial(self._news, pending))
+                    await self._client.until(partial(self._has_news, pending))
                     self._answer_all()
             message: Json = await pending
             result = message.get("result", {})
             if result.get("resultType") != "input_required":
                 return message
-            more = {"inputResponses": {key: answer(**asked) for key, asked in result["inputRequests"].items()}}
+            continuation = {
+                "inputResponses": {key: answer(**question) for key, question in result["inputRequests"].items()}
+            }
             if "requestState" in result:
-                more["requestState"] = result["requestState"]
+                continuation["requestState"] = result["requestState"]
 
-    def _news(self, pending: asyncio.Future[Any]) -> bool:
+    def _has_news(self, pending: asyncio.Future[Any]) -> bool:
         return pending.done() or bool(self._questions())
 
     def _questions(self) -> list[Json]:
-        asked = [message for message in self._client.notifications if "id" in message]
-        return asked[self._answered :]
+        questions = [message for message in self._client.notifications if "id" in message]
+        return questions[self._answered :]
 
     def _answer_all(self) -> None:
         for question in self._questions():
             self._answered += 1
-            said = answer(question["method"], question.get("params", {}))
-            line = {"jsonrpc": "2.0", "id": question["id"], "result": said}
-            self._client.send_raw(json.dumps(line).encode() + b"\n")
+            result = answer(question["method"], question.get("params", {}))
+            response = {"jsonrpc": "2.0", "id": question["id"], "result": result}
+            self._client.send_raw(json.dumps(response).encode() + b"\n")
 
 
 async def call(driver: Driver, config: Path, params: Json) -> None:
@@ -96,16 +100,18 @@ async def call(driver: Driver, config: Path, params: Json) -> None:
         await signing_in.login(config, "suite")
 
 
-async def use_everything(driver: Driver, config: Path, wanted: list[Json]) -> None:
-    """List and use tools, resources and prompts; `wanted` are the calls of tools the scenario asks for."""
+async def use_everything(driver: Driver, config: Path, tool_calls: list[Json]) -> None:
+    """List and use tools, resources and prompts; `tool_calls` are those the scenario asks for."""
     tools = (await driver.ask("tools/list", {}))["result"]["tools"]
     schemas = {tool["name"]: tool["inputSchema"] for tool in tools}
-    known = {name.removeprefix(PREFIX): name for name in schemas}
-    wanted = [{**one, "name": known.get(one["name"], one["name"])} for one in wanted]
-    for given in wanted or [{"name": name, "arguments": filled_in(schema)} for name, schema in schemas.items()]:
-        if given["name"] == known.get("json_schema_echo"):
-            given["arguments"] = {"schema": schemas[known["json_schema_2020_12_tool"]]}
-        await call(driver, config, {"name": given["name"], "arguments": given["arguments"]})
+    exposed_names = {name.removeprefix(PREFIX): name for name in schemas}
+    tool_calls = [
+        {**requested, "name": exposed_names.get(requested["name"], requested["name"])} for requested in tool_calls
+    ]
+    for tool_call in tool_calls or [{"name": name, "arguments": filled_in(schema)} for name, schema in schemas.items()]:
+        if tool_call["name"] == exposed_names.get("json_schema_echo"):
+            tool_call["arguments"] = {"schema": schemas[exposed_names["json_schema_2020_12_tool"]]}
+        await call(driver, config, {"name": tool_call["name"], "arguments": tool_call["arguments"]})
     for resource in (await driver.ask("resources/list", {}))["result"]["resources"]:
         await driver.ask("resources/read", {"uri": resource["uri"]})
     for prompt in (await driver.ask("prompts/list", {}))["result"]["prompts"]:

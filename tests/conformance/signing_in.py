@@ -35,8 +35,8 @@ def auth(context: Json) -> Json:
     if "client_secret" not in context:
         return {"client_metadata_url": DOCUMENT}
     grant = "authorization_code" if "issuer" in context else "client_credentials"
-    given = {name: context[name] for name in ("client_id", "client_secret", "issuer") if name in context}
-    return {"grant": grant, **given}
+    credentials = {name: context[name] for name in ("client_id", "client_secret", "issuer") if name in context}
+    return {"grant": grant, **credentials}
 
 
 def asks_for_login(message: Json) -> bool:
@@ -48,6 +48,6 @@ async def sign_in(config: Path, scenario: str) -> None:
     """As a user does: sign in, and where the server changes its mind at once, look and sign in again."""
     await login(config, "suite")
     if scenario in _CHANGING:
-        checked = await command("check", "--json", "--config", str(config))
-        if "mcp-hub login" in checked.out:
+        outcome = await command("check", "--json", "--config", str(config))
+        if "mcp-hub login" in outcome.out:
             await login(config, "suite")

@@ -49,10 +49,12 @@ class Report:
     warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What it only advises against, by scenario."""
 
-    def about(self, wanted: Collection[str]) -> Report:
+    def about(self, scenarios: Collection[str]) -> Report:
         """The same of these scenarios alone."""
-        failed, warned = ({name: one[name] for name in one if name in wanted} for one in (self.failed, self.warned))
-        return replace(self, passed=self.passed & frozenset(wanted), failed=failed, warned=warned)
+        failed, warned = (
+            {name: findings[name] for name in findings if name in scenarios} for findings in (self.failed, self.warned)
+        )
+        return replace(self, passed=self.passed & frozenset(scenarios), failed=failed, warned=warned)
 
     def only(self, *prefixes: str) -> dict[str, tuple[str, ...]]:
         """The failures of scenarios whose names begin like this."""
@@ -63,45 +65,45 @@ class Report:
         return {name: checks for name, checks in self.failed.items() if not name.startswith(prefixes)}
 
 
-async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, results: Path) -> Report:
+async def run_clients(drive: Drive, scenarios: Collection[str], *arguments: str, results: Path) -> Report:
     """Run scenarios for clients in one process of the suite, and read the results of those that are wanted.
 
     `drive` is the client; it is called for each of them with the address of its server and what the suite says.
     """
-    places, clients = asyncio.Semaphore(AT_ONCE), set[asyncio.Task[None]]()
+    slots, clients = asyncio.Semaphore(AT_ONCE), set[asyncio.Task[None]]()
     all_started, all_done = asyncio.Event(), asyncio.Event()
-    to_start, at_work = 0, set(wanted)
+    unstarted_count, unfinished = 0, set(scenarios)
 
-    def heard(line: str) -> None:
-        if found := _SCENARIOS.match(line):
-            starting(int(found[1]))
+    def on_line(line: str) -> None:
+        if match := _SCENARIOS.match(line):
+            change_unstarted(int(match[1]))
 
-    def starting(more: int) -> None:
-        nonlocal to_start
-        to_start += more
-        if to_start == 0:
+    def change_unstarted(count: int) -> None:
+        nonlocal unstarted_count
+        unstarted_count += count
+        if unstarted_count == 0:
             all_started.set()
 
-    async def be_client(told: Json) -> None:
-        scenario = told["environ"]["MCP_CONFORMANCE_SCENARIO"]
-        starting(-1)
-        if scenario not in wanted:
+    async def be_client(order: Json) -> None:
+        scenario = order["environ"]["MCP_CONFORMANCE_SCENARIO"]
+        change_unstarted(-1)
+        if scenario not in scenarios:
             await all_done.wait()
             raise LookupError("this scenario is not wanted")
         await all_started.wait()  # while it starts others, and while it reports, the suite is slow to answer
         try:
-            async with places:
-                await drive(told["url"], told["environ"])
+            async with slots:
+                await drive(order["url"], order["environ"])
         finally:
-            at_work.discard(scenario)
-            if not at_work:
+            unfinished.discard(scenario)
+            if not unfinished:
                 all_done.set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         clients.add(client := asyncio.create_task(be_client(json.loads(await reader.readline()))))
         await asyncio.wait({client})
-        if not client.cancelled() and (trouble := client.exception()) is not None:
-            writer.write("".join(traceback.format_exception(trouble)).encode())
+        if not client.cancelled() and (error := client.exception()) is not None:
+            writer.write("".join(traceback.format_exception(error)).encode())
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1") as server:
@@ -112,16 +114,18 @@ async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, re
             *("client", "--timeout", str(CLIENT_BOUND), "--command", command),
             *arguments,
             results=results,
-            heard=heard,
+            on_line=on_line,
         )
         for client in clients:
             client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
-    return report.about(wanted)
+    return report.about(scenarios)
 
 
-async def run(suite: Path, *arguments: str, results: Path, heard: Callable[[str], None] = lambda line: None) -> Report:
-    """Run the suite and read its results, one directory a scenario, in `results`. Each line it prints is `heard`."""
+async def run(
+    suite: Path, *arguments: str, results: Path, on_line: Callable[[str], None] = lambda line: None
+) -> Report:
+    """Run the suite, give each line it prints to `on_line`, and read `results`, which has one directory a scenario."""
     command = [installed(NODE), installed(suite), *arguments, "-o", str(results)]
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -137,7 +141,7 @@ async def run(suite: Path, *arguments: str, results: Path, heard: Callable[[str]
         async with asyncio.timeout(RUN_BOUND):
             async for line in process.stdout:
                 printed.append(line.decode(errors="replace"))
-                heard(printed[-1])
+                on_line(printed[-1])
             await process.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -44,11 +44,11 @@ class Front:
     """Whether the entry says nothing but where the fixture is, which then has one era alone (`both`: both)."""
 
     def __str__(self) -> str:
-        how = "-with-a-plain-entry" if self.plain else "-beside-two-others" if self.beside else ""
-        return f"{self.era}-over-{self.transport}{how}"
+        suffix = "-with-a-plain-entry" if self.plain else "-beside-two-others" if self.beside else ""
+        return f"{self.era}-over-{self.transport}{suffix}"
 
     @property
-    def lost(self) -> tuple[str, ...]:
+    def expected_failures(self) -> tuple[str, ...]:
         """The scenarios that fail."""
         shared = self.transport == "stdio" or (self.transport, self.era) == ("sse", "modern")
         return (LOGGING,) if shared and not self.own else ()
@@ -66,8 +66,8 @@ class Front:
             keys["session"] = "client"
         async with entry(tmp, self.transport, **keys) as server, entry(tmp, "stdio") as twin:
             everything = REAL_SERVERS["everything_stdio"].entry(Place(tmp, {}))
-            others = {"everything": everything, "twin": twin} if self.beside else {}
-            async with hub(tmp, {"fixture": server, **others}, list_wait=20) as url:
+            extra_servers = {"everything": everything, "twin": twin} if self.beside else {}
+            async with hub(tmp, {"fixture": server, **extra_servers}, list_wait=20) as url:
                 yield url
 
 
@@ -110,12 +110,12 @@ async def test_the_fixture_passes_the_suite_without_the_hub(tmp_path: Path, revi
 
 async def reports(tmp: Path, fronts: Sequence[Front], suite: Path, *arguments: str) -> dict[str, Report]:
     """The reports of one suite on several fronts, some at once: half of a run is waiting."""
-    places = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def report(front: Front) -> Report:
         directory = tmp / str(front)
         directory.mkdir()
-        async with places, front.running(directory) as url:
+        async with slots, front.running(directory) as url:
             return await run(suite, "server", "--url", url, *arguments, results=directory / "results")
 
     return dict(zip(map(str, fronts), await asyncio.gather(*map(report, fronts)), strict=True))
@@ -124,10 +124,10 @@ async def reports(tmp: Path, fronts: Sequence[Front], suite: Path, *arguments: s
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_the_hub_in_front_of_the_fixture_passes_the_suite(tmp_path: Path, revision: str) -> None:
     chosen = fronts(revision)
-    found = await reports(tmp_path, chosen, SUITE, "--requirements", revision)
+    reports_by_front = await reports(tmp_path, chosen, SUITE, "--requirements", revision)
     for front in chosen:
-        report = found[str(front)]
-        assert (str(front), report.without(*front.lost)) == (str(front), {}), report.printed
+        report = reports_by_front[str(front)]
+        assert (str(front), report.without(*front.expected_failures)) == (str(front), {}), report.printed
         assert len(report.passed) >= 30
 
 
@@ -150,31 +150,31 @@ async def test_the_suite_for_server_requests_passes_with_a_minimal_entry(
 ) -> None:
     results = tmp_path / "results"
     async with Front("http", era, plain=True).running(tmp_path) as url:
-        wanted = ["--suite", "all", "--spec-version", revision]
-        report = await run(SUITE, "server", "--url", url, *wanted, results=results)
-    lost = {f"{IN_ROUNDS}{name}" for name in NAMED_BY_THE_SERVER if (era, revision) == ACROSS}
-    asking = report.about(set(ASKING[revision]) - lost)
-    assert (asking.failed, asking.passed) == ({}, set(ASKING[revision]) - lost), report.printed
-    assert set(report.only(IN_ROUNDS)) == lost, report.printed
+        options = ["--suite", "all", "--spec-version", revision]
+        report = await run(SUITE, "server", "--url", url, *options, results=results)
+    expected_failures = {f"{IN_ROUNDS}{name}" for name in NAMED_BY_THE_SERVER if (era, revision) == ACROSS}
+    asked_report = report.about(set(ASKING[revision]) - expected_failures)
+    assert (asked_report.failed, asked_report.passed) == ({}, set(ASKING[revision]) - expected_failures), report.printed
+    assert set(report.only(IN_ROUNDS)) == expected_failures, report.printed
 
 
 @pytest.mark.parametrize(
     "front",
-    [Front(*one, own=True) for one in (("stdio", "handshake"), ("stdio", "modern"), ("sse", "modern"))],
+    [Front(*variant, own=True) for variant in (("stdio", "handshake"), ("stdio", "modern"), ("sse", "modern"))],
     ids=str,
 )
 async def test_log_messages_pass_if_each_client_has_its_own_session(tmp_path: Path, front: Front) -> None:
     async with front.running(tmp_path) as url:
-        wanted = ["--scenario", LOGGING, "--spec-version", "2025-11-25"]
-        report = await run(SUITE, "server", "--url", url, *wanted, results=tmp_path / "results")
+        options = ["--scenario", LOGGING, "--spec-version", "2025-11-25"]
+        report = await run(SUITE, "server", "--url", url, *options, results=tmp_path / "results")
     assert (report.failed, report.passed) == ({}, {LOGGING}), report.printed
 
 
 async def test_the_modern_suite_passes_in_front_of_a_handshake_server(tmp_path: Path) -> None:
-    wanted = ["--suite", "all", "--spec-version", "2026-07-28"]
+    options = ["--suite", "all", "--spec-version", "2026-07-28"]
     # With a session of its own: a server that all share is told more than each client has declared.
     async with Front("http", "handshake", own=True).running(tmp_path) as url:
-        report = await run(SUITE, "server", "--url", url, *wanted, results=tmp_path / "results")
+        report = await run(SUITE, "server", "--url", url, *options, results=tmp_path / "results")
     report = report.about(CROSSING)
     assert (report.failed, report.passed) == ({}, set(CROSSING)), report.printed
 
@@ -188,8 +188,8 @@ async def test_the_fixture_passes_the_handshake_suite_without_the_hub(tmp_path: 
 
 async def test_the_hub_in_front_of_the_fixture_passes_the_handshake_suite(tmp_path: Path) -> None:
     chosen = fronts(OLDER)
-    found = await reports(tmp_path, chosen, SUITE_01, "--suite", "all")
+    reports_by_front = await reports(tmp_path, chosen, SUITE_01, "--suite", "all")
     for front in chosen:
-        report = found[str(front)]
-        assert (str(front), report.without(*front.lost)) == (str(front), {}), report.printed
+        report = reports_by_front[str(front)]
+        assert (str(front), report.without(*front.expected_failures)) == (str(front), {}), report.printed
         assert len(report.passed) >= 30

@@ -51,9 +51,9 @@ async def test_the_hub_passes_the_suite_for_authorization(
     scenario = f"auth/{name}"
     if of not in reports:
         scenarios, revision, era = of
-        wanted = {f"auth/{one}" for one in ROUNDS[of]}
+        scenario_names = {f"auth/{item}" for item in ROUNDS[of]}
         arguments = ["--suite", scenarios, *(["--spec-version", revision] if revision is not None else [])]
-        reports[of] = await run_clients(partial(drive, era), wanted, *arguments, results=tmp_path)
+        reports[of] = await run_clients(partial(drive, era), scenario_names, *arguments, results=tmp_path)
     report = reports[of]
     assert scenario not in report.failed, report.printed
     assert scenario not in report.warned, report.printed

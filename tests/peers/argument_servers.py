@@ -30,16 +30,16 @@ def _of_catalogue(name: str, values: Callable[[Place], Mapping[str, Any]], *avoi
     return ArgumentServer(name, REAL_SERVERS[name].entry, values, frozenset(avoid))
 
 
-Word = str | Path | Callable[[], str]
-"""Of a command: as it is, the path of what is installed, or what makes the word when it is needed."""
+CommandPart = str | Path | Callable[[], str]
+"""A part of a command: the text itself, the path of an installed program, or a function that returns the text."""
 
 
-def _run(name: str, *command: Word, values: Mapping[str, Any] | None = None, **env: str) -> ArgumentServer:
+def _run(name: str, *command: CommandPart, values: Mapping[str, Any] | None = None, **env: str) -> ArgumentServer:
     def entry(place: Place) -> Entry:
-        told = (word() if callable(word) else word for word in command)
-        words = [installed(word) if isinstance(word, Path) else word.replace("TMP", str(place.tmp)) for word in told]
+        parts = (part() if callable(part) else part for part in command)
+        argv = [installed(part) if isinstance(part, Path) else part.replace("TMP", str(place.tmp)) for part in parts]
         variables = {key: value.replace("TMP", str(place.tmp)) for key, value in env.items()}
-        return {"command": words[0], "args": words[1:], "env": variables, "cwd": str(place.tmp)}
+        return {"command": argv[0], "args": argv[1:], "env": variables, "cwd": str(place.tmp)}
 
     return ArgumentServer(name, entry, lambda place: values or {})
 

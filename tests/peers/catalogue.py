@@ -96,9 +96,9 @@ def _on_python(name: str, *args: str) -> list[str]:
 
 def _spawned(command: Callable[[Place], list[str]], **env: Callable[[Place], str]) -> Callable[[Place], Entry]:
     def entry(place: Place) -> Entry:
-        words = command(place)
+        argv = command(place)
         variables = {name: value(place) for name, value in env.items()}
-        return {"command": words[0], "args": words[1:], "env": variables}
+        return {"command": argv[0], "args": argv[1:], "env": variables}
 
     return entry
 
@@ -278,9 +278,9 @@ def hub_config(
 def _page_served() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path == "/page.txt"  # there is no robots.txt: everything is allowed
-            body = PAGE.encode() if found else b""
-            self.send_response(200 if found else 404)
+            exists = self.path == "/page.txt"  # there is no robots.txt: everything is allowed
+            body = PAGE.encode() if exists else b""
+            self.send_response(200 if exists else 404)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

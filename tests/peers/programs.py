@@ -35,8 +35,8 @@ def installed(path: Path) -> str:
     return str(path)
 
 
-def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, "FASTMCP_CHECK_FOR_UPDATES": "off", **(more or {})}
+def _environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {**os.environ, "FASTMCP_CHECK_FOR_UPDATES": "off", **(extra or {})}
 
 
 async def run(
@@ -52,17 +52,17 @@ async def run(
         env=_environment(env),
         start_new_session=True,
     )
-    talking = asyncio.ensure_future(process.communicate())
+    communication = asyncio.ensure_future(process.communicate())
     try:
-        done, _ = await asyncio.wait({talking}, timeout=deadline)
+        done, _ = await asyncio.wait({communication}, timeout=deadline)
     finally:
         _signal_group(process.pid, signal.SIGKILL)
-        printed, complaints = await talking
-    told = f"{' '.join(command)}\n{complaints.decode(errors='replace')[-8000:]}"
+        printed, errors = await communication
+    details = f"{' '.join(command)}\n{errors.decode(errors='replace')[-8000:]}"
     if not done:
-        raise PeerFailed(f"no answer within {deadline:.0f} s: {told}")
+        raise PeerFailed(f"no answer within {deadline:.0f} s: {details}")
     if process.returncode != 0:
-        raise PeerFailed(f"ended with {process.returncode}: {told}")
+        raise PeerFailed(f"ended with {process.returncode}: {details}")
     return printed.decode()
 
 
@@ -80,23 +80,23 @@ async def network_server(
             env=_environment(env),
             start_new_session=True,
         )
-    ended = asyncio.ensure_future(process.wait())
+    exit_wait = asyncio.ensure_future(process.wait())
     try:
         try:
             async with asyncio.timeout(STARTED):
                 while not await _accepts(port):
-                    if ended.done():
+                    if exit_wait.done():
                         raise TimeoutError
-                    await asyncio.wait({ended}, timeout=0.05)
+                    await asyncio.wait({exit_wait}, timeout=0.05)
         except TimeoutError:
-            state = f"ended with {process.returncode}" if ended.done() else f"does not listen after {STARTED:.0f} s"
+            state = f"ended with {process.returncode}" if exit_wait.done() else f"does not listen after {STARTED:.0f} s"
             raise PeerFailed(f"{' '.join(command)} {state}:\n{log.read_text(errors='replace')[-8000:]}") from None
         yield
     finally:
         _signal_group(process.pid, signal.SIGTERM)
-        await asyncio.wait({ended}, timeout=ENDED)
+        await asyncio.wait({exit_wait}, timeout=ENDED)
         _signal_group(process.pid, signal.SIGKILL)
-        await ended
+        await exit_wait
 
 
 async def _accepts(port: int) -> bool:

@@ -81,13 +81,13 @@ async def run_client(
     """
     if isinstance(client, str):
         client = REAL_CLIENTS[client]
-    words = [*client.command(), "--transport", transport]
-    words += ["--mode", client.mode] if client.mode else []
-    words += ["--url", url] if url else []
+    argv = [*client.command(), "--transport", transport]
+    argv += ["--mode", client.mode] if client.mode else []
+    argv += ["--url", url] if url else []
     for name, arguments in [*([(tool, args or {})] if tool else []), *calls]:
-        words += ["--tool", name, "--args", json.dumps(arguments)]
-    words += ["--", *command] if command else []
-    printed = await run(words, deadline)
+        argv += ["--tool", name, "--args", json.dumps(arguments)]
+    argv += ["--", *command] if command else []
+    printed = await run(argv, deadline)
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 

@@ -34,12 +34,12 @@ async def tools(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) ->
 
 async def _listed(tmp: Path, **defaults: Any) -> list[Json]:
     async with real_servers(tmp, ()) as place:
-        servers = {one.name: one.entry(place) for one in ARGUMENT_SERVERS}
+        servers = {server.name: server.entry(place) for server in ARGUMENT_SERVERS}
         config = write_config(tmp, servers, expose="all", list_wait=60, call_log=False, defaults=defaults)
         async with spawned([*HUB, "serve", "--config", str(config)]) as hub:
             await hub.initialize()
             listed: list[Json] = (await hub.request("tools/list"))["tools"]
-    assert {tool["name"].partition("__")[0] for tool in listed} == {one.name for one in ARGUMENT_SERVERS}
+    assert {tool["name"].partition("__")[0] for tool in listed} == {server.name for server in ARGUMENT_SERVERS}
     return listed
 
 
@@ -60,9 +60,9 @@ async def test_compact_schemas_of_real_tools_accept_and_refuse_the_same(tools: l
     for tool in tools:
         schema = tool["inputSchema"]
         for mode in ("strict", "lenient"):
-            whole, compact = CompiledSchema(schema, mode), CompiledSchema(compact_schema(schema), mode)
+            full, compact = CompiledSchema(schema, mode), CompiledSchema(compact_schema(schema), mode)
             for value in _values(schema):
-                assert whole.accepts(value) == compact.accepts(value), (tool["name"], mode, value)
+                assert full.accepts(value) == compact.accepts(value), (tool["name"], mode, value)
                 decided += 1
     assert decided > 10_000
 
@@ -72,10 +72,10 @@ async def test_a_hub_with_short_descriptions_and_compact_schemas_loses_no_argume
 ) -> None:
     small = await _listed(tmp_path, descriptions="first_sentence", schemas="compact")
     assert [tool["name"] for tool in small] == [tool["name"] for tool in tools]
-    for one, other in zip(small, tools, strict=True):
-        assert estimate_tool_tokens(one) <= estimate_tool_tokens(other)
-        assert one["description"]
-        before, after = other["inputSchema"], one["inputSchema"]
+    for small_tool, full_tool in zip(small, tools, strict=True):
+        assert estimate_tool_tokens(small_tool) <= estimate_tool_tokens(full_tool)
+        assert small_tool["description"]
+        before, after = full_tool["inputSchema"], small_tool["inputSchema"]
         assert after.get("properties", {}).keys() == before.get("properties", {}).keys()
         assert after.get("required", []) == before.get("required", [])
     saved = 1 - sum(map(estimate_tool_tokens, small)) / sum(map(estimate_tool_tokens, tools))

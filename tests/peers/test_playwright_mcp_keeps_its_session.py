@@ -62,12 +62,12 @@ def playwright(directory: Path) -> dict[str, Any]:
 
 def servers_below(client: StdioClient) -> list[psutil.Process]:
     """The processes of the server itself, not those of its browser."""
-    found = []
+    processes = []
     for process in psutil.Process(client.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if str(CLI) in process.cmdline():
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 async def navigate(client: StdioClient, url: str) -> dict[str, Any]:

@@ -102,8 +102,8 @@ class Seen:
 @contextlib.asynccontextmanager
 async def behind(name: str, directory: Path) -> AsyncIterator[tuple[int, Seen]]:
     """A listener behind the proxy of this name: the proxy's port, and what the listener sees."""
-    seen, loop = Seen(), asyncio.get_running_loop()
-    listener = Listener(seen, 4 * AT_ONCE)
+    record, loop = Seen(), asyncio.get_running_loop()
+    listener = Listener(record, 4 * AT_ONCE)
     server = await loop.create_server(partial(ServerConnection, listener), "127.0.0.1", 0)
     text, arguments = PROXIES[name]
     program = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
@@ -111,25 +111,25 @@ async def behind(name: str, directory: Path) -> AsyncIterator[tuple[int, Seen]]:
     port, file = free_port(), directory / "proxy.conf"
     facts = {"port": port, "hub": server.sockets[0].getsockname()[1], "directory": directory, "file": file}
     file.write_text(text.format(**facts))
-    said = (directory / "said").open("wb")
+    log = (directory / "said").open("wb")
     process = await asyncio.create_subprocess_exec(
         program,
         *[argument.format(**facts) for argument in arguments],
-        stdout=said,
-        stderr=said,
+        stdout=log,
+        stderr=log,
         env={**os.environ, "HOME": str(directory)},
     )
     try:
         async with asyncio.timeout(PATIENCE):
             while b" 200 " not in await exchange(port, MARK % b"ready"):
                 assert process.returncode is None, (directory / "said").read_text()
-        yield port, seen
+        yield port, record
     finally:
         if process.returncode is None:
             process.terminate()
             async with asyncio.timeout(PATIENCE):
                 await process.wait()
-        said.close()
+        log.close()
         server.close()
         for slot in list(listener.open):
             slot.holder.abort()
@@ -142,17 +142,17 @@ async def exchange(port: int, text: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
         return b""
-    said = b""
+    answer = b""
     try:
         async with asyncio.timeout(PATIENCE):
             writer.write(text)
-            while not re.search(rb"\r\n\r\n", said) and (piece := await reader.read(65536)):
-                said += piece
+            while not re.search(rb"\r\n\r\n", answer) and (piece := await reader.read(65536)):
+                answer += piece
     except ConnectionError:
         pass
     finally:
         writer.transport.abort()
-    return said
+    return answer
 
 
 @pytest.mark.parametrize("name", PROXIES)
@@ -164,10 +164,10 @@ async def test_no_request_is_smuggled_past_a_proxy_to_the_listener(name: str, tm
         for case in corpora.cases(corpus)
         if case.side == "request"
     ]
-    async with behind(name, tmp_path) as (port, seen):
+    async with behind(name, tmp_path) as (port, record):
         for start in range(0, len(texts), AT_ONCE):
             await asyncio.gather(*(exchange(port, text) for text in texts[start : start + AT_ONCE]))
         for _ in range(LAST):  # behind everything that a connection to the listener was sent
             assert b" 200 " in await exchange(port, MARK % b"last")
-    assert [request for request in seen.requests if not request[1]] == []
-    assert len(seen.requests) > 4 * LAST
+    assert [request for request in record.requests if not request[1]] == []
+    assert len(record.requests) > 4 * LAST

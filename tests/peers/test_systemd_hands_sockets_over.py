@@ -21,8 +21,8 @@ async def test_the_first_client_starts_the_hub_by_socket_activation_on_both_sock
     assert shutil.which(ACTIVATE), "run scripts/peers"
     config = write_config(tmp_path, {"up": fake()}, listen={"host": "192.0.2.1", "port": 1})
     port, path = free_port(), tmp_path / "hub.sock"
-    words = [ACTIVATE, "-l", f"127.0.0.1:{port}", "-l", str(path), "--fdname=web:local"]
-    async with spawned([*words, *HUB, "serve", "--http", "--config", str(config)]) as hub:
+    argv = [ACTIVATE, "-l", f"127.0.0.1:{port}", "-l", str(path), "--fdname=web:local"]
+    async with spawned([*argv, *HUB, "serve", "--http", "--config", str(config)]) as hub:
         await hub.until(lambda: hub.stderr.count(b"Listening on") == 2)
         async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             # The connection waits in the queue of the socket until the hub, which it starts, has taken it over.

@@ -29,10 +29,10 @@ async def talk(order: Order) -> Answer:
                 "MCP_CLIENT_CONFIG_PATH": f"{scratch}/client.json",
             }
             command = [PEERS / "bin/node", INSPECTOR, "--cli", "--format", "json", "--transport", order.transport]
-            done = subprocess.run(
+            completed = subprocess.run(
                 [*command, *era, *options, *server], env=environment, stdout=subprocess.PIPE, text=True, check=True
             )
-            printed: dict[str, Any] = json.loads(done.stdout)
+            printed: dict[str, Any] = json.loads(completed.stdout)
             return printed
 
         tools = await asyncio.to_thread(run, "--method", "tools/list")

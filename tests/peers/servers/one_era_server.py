@@ -56,8 +56,8 @@ def add(a: int, b: int) -> int:
 @server.tool()
 async def countdown(steps: int, context: Context) -> str:
     """Count down and report every step."""
-    for left in range(steps - 1, -1, -1):
-        await context.report_progress(steps - left, steps, f"{left} to go")
+    for remaining in range(steps - 1, -1, -1):
+        await context.report_progress(steps - remaining, steps, f"{remaining} to go")
     return f"{NAME} counted {steps}"
 
 
