@@ -38,8 +38,8 @@ class Talk:
             **({"_meta": meta} if meta else {}),
         }
         async with asyncio.timeout(PATIENCE):
-            said = await self.send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params})
-        *notified, last = said
+            messages = await self.send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params})
+        *notified, last = messages
         assert last.pop("id") == self._last
         return notified, last
 
@@ -62,14 +62,14 @@ class Lines(Talk):
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
-        said: list[Json] = []
-        while "id" in message and (not said or "id" not in said[-1]):
+        messages: list[Json] = []
+        while "id" in message and (not messages or "id" not in messages[-1]):
             line = await self._process.stdout.readline()
             assert line, "the server has ended"
-            said.append(json.loads(line))
-            if said[-1].get("method", "").endswith("list_changed"):
-                said.pop()
-        return said
+            messages.append(json.loads(line))
+            if messages[-1].get("method", "").endswith("list_changed"):
+                messages.pop()
+        return messages
 
 
 class Posts(Talk):

@@ -29,12 +29,16 @@ class Mirror:
         modern = "io.modelcontextprotocol/protocolVersion" in meta
         notified, member = self._answer(method, params, meta, modern)
         token = meta.get("progressToken")
-        told = [
-            {"jsonrpc": "2.0", "method": one["method"], "params": {**one["params"], "progressToken": token}}
-            for one in notified
+        notifications = [
+            {
+                "jsonrpc": "2.0",
+                "method": notification["method"],
+                "params": {**notification["params"], "progressToken": token},
+            }
+            for notification in notified
             if token is not None
         ]
-        return [*told, {"jsonrpc": "2.0", "id": message["id"], **member}]
+        return [*notifications, {"jsonrpc": "2.0", "id": message["id"], **member}]
 
     def _answer(self, method: str, params: Json, meta: Json, modern: bool) -> tuple[list[Json], Json]:
         for list_method, key, name in LISTS:
@@ -46,15 +50,24 @@ class Mirror:
             version = params["protocolVersion"]
             return [], {"result": {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": info}}
         if method == "server/discover":
-            found = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES, "ttlMs": 0, "cacheScope": "private"}
-            return [], {"result": {"resultType": "complete", **found}}
+            discovery = {
+                "supportedVersions": [MODERN],
+                "capabilities": CAPABILITIES,
+                "ttlMs": 0,
+                "cacheScope": "private",
+            }
+            return [], {"result": {"resultType": "complete", **discovery}}
         if method == "ping":
             return [], {"result": {}}
         if method not in ("tools/call", "resources/read", "prompts/get", "completion/complete"):
             return [], {"error": {"code": -32601, "message": "Method not found"}}
-        kept = {key: value for key, value in meta.items() if key not in HOP and "io.modelcontextprotocol" not in key}
-        seen = {key: value for key, value in params.items() if key != "_meta"}
-        return answer(self._seed, method, {**seen, **({"_meta": kept} if kept else {})}, modern)
+        forwarded_meta = {
+            key: value for key, value in meta.items() if key not in HOP and "io.modelcontextprotocol" not in key
+        }
+        own_params = {key: value for key, value in params.items() if key != "_meta"}
+        return answer(
+            self._seed, method, {**own_params, **({"_meta": forwarded_meta} if forwarded_meta else {})}, modern
+        )
 
 
 def over_stdio(mirror: Mirror) -> None:
@@ -69,28 +82,28 @@ def over_http(mirror: Mirror, port: int) -> None:
 
     async def post(request: web.Request) -> web.Response:
         message: Any = json.loads(await request.read())
-        said = mirror.take(message)
+        replies = mirror.take(message)
         headers = {"Mcp-Session-Id": "mirror"} if message.get("method") == "initialize" else {}
-        if not said:
+        if not replies:
             return web.Response(status=202)
-        if len(said) == 1:
-            return web.Response(body=json.dumps(said[0]).encode(), content_type="application/json", headers=headers)
-        events = "".join(f"data: {json.dumps(one, ensure_ascii=False)}\n\n" for one in said)
+        if len(replies) == 1:
+            return web.Response(body=json.dumps(replies[0]).encode(), content_type="application/json", headers=headers)
+        events = "".join(f"data: {json.dumps(reply, ensure_ascii=False)}\n\n" for reply in replies)
         return web.Response(body=events.encode(), content_type="text/event-stream", headers=headers)
 
-    async def other(request: web.Request) -> web.Response:
+    async def refuse(request: web.Request) -> web.Response:
         return web.Response(status=200 if request.method == "DELETE" else 405)
 
     app = web.Application()
     app.router.add_post("/mcp", post)
-    app.router.add_route("GET", "/mcp", other)
-    app.router.add_route("DELETE", "/mcp", other)
+    app.router.add_route("GET", "/mcp", refuse)
+    app.router.add_route("DELETE", "/mcp", refuse)
     web.run_app(app, host="127.0.0.1", port=port, print=None)
 
 
 if __name__ == "__main__":
-    made = Mirror(int(sys.argv[1]))
+    server = Mirror(int(sys.argv[1]))
     if sys.argv[2] == "stdio":
-        over_stdio(made)
+        over_stdio(server)
     else:
-        over_http(made, int(sys.argv[3]))
+        over_http(server, int(sys.argv[3]))

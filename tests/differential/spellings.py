@@ -29,7 +29,7 @@ _OF_FORMAT: Mapping[str, str] = {
     "path": "a",
     "binary": "YQ==",
 }
-OTHERS: tuple[Any, ...] = (
+PROBES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, 2, -1, 3.0, 2.5, 10**20, "", " ", "a", "3", " 3 ", "3.0", "+3", "-3", "03", "1e2"),
     *("0.5", ".5", "1_000", "0x10", "1,5", "inf", "NaN", "true", "True", "TRUE", "yes", "off", "t", "null", "None"),
     *("2026-01-02", "2026-01-02T03:04:05", "20260102", "a,b", "[]", '["a"]', "[1]", "{}", '{"a": 1}'),
@@ -42,16 +42,16 @@ def _resolved(schema: Any, root: Json) -> Json:
     for _ in range(_DEEP):
         if not isinstance(schema, dict) or not isinstance(reference := schema.get("$ref"), str):
             break
-        found: Any = root
+        target: Any = root
         for step in reference.removeprefix("#").split("/")[1:]:
-            found = found.get(step, {})
-        schema = found
+            target = target.get(step, {})
+        schema = target
     return schema if isinstance(schema, dict) else {}
 
 
 def _types(schema: Json) -> list[str]:
-    given = schema.get("type", [])
-    return [given] if isinstance(given, str) else list(given)
+    kinds = schema.get("type", [])
+    return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
 def valid(schema: Any, root: Json, values: Mapping[str, Any], name: str = "", depth: int = 0) -> Any:
@@ -69,7 +69,7 @@ def valid(schema: Any, root: Json, values: Mapping[str, Any], name: str = "", de
             return valid(schema[key][0], root, values, name, depth)
     kind = next(iter(_types(schema)), "object" if "properties" in schema else "string")
     if kind == "object":
-        return whole(schema, root, values, depth + 1)
+        return valid_object(schema, root, values, depth + 1)
     if kind == "array":
         prefix = schema.get("prefixItems") or []
         items = prefix or [schema.get("items", {})] * max(1, schema.get("minItems", 1))
@@ -82,17 +82,17 @@ def valid(schema: Any, root: Json, values: Mapping[str, Any], name: str = "", de
     return least if kind == "integer" and least is not None else schema.get("multipleOf", _OF_TYPE[kind])
 
 
-def whole(schema: Json, root: Json, values: Mapping[str, Any], depth: int = 0) -> Json:
+def valid_object(schema: Json, root: Json, values: Mapping[str, Any], depth: int = 0) -> Json:
     """A valid object with all members that are required, and those that `values` has."""
     required, members = schema.get("required", []), schema.get("properties", {})
-    wanted = [key for key in members if key in required or key in values]
-    return {key: valid(members[key], root, values, key, depth) for key in wanted}
+    keys = [key for key in members if key in required or key in values]
+    return {key: valid(members[key], root, values, key, depth) for key in keys}
 
 
 def calls(schema: Json, values: Mapping[str, Any]) -> Iterator[Json]:
     """Yields arguments: valid ones with and without what is optional, then each of them changed in one place."""
-    least = whole(schema, schema, values)
-    full = {key: valid(one, schema, values, key) for key, one in schema.get("properties", {}).items()}
+    least = valid_object(schema, schema, values)
+    full = {key: valid(member, schema, values, key) for key, member in schema.get("properties", {}).items()}
     yield least
     yield full
     yield {**least, "unknown": 1}
@@ -111,22 +111,22 @@ def varied(schema: Any, root: Json, values: Mapping[str, Any], usual: Any, depth
     yield from spelled(usual)
     for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
         yield from varied(branch, root, values, valid(branch, root, values, "", depth), depth)
-    for one in schema.get("enum", ()):
-        yield from spelled(one)
-    yield from OTHERS
+    for item in schema.get("enum", ()):
+        yield from spelled(item)
+    yield from PROBES
     if depth >= _DEEP:
         return
     if isinstance(usual, list):
         items = schema.get("items") if isinstance(schema.get("items"), dict) else {}
         yield from ([*usual, *usual], usual[:1] * 5, dict(enumerate(usual)), usual[0] if usual else None)
-        for one in varied(items, root, values, usual[0] if usual else valid(items, root, values), depth + 1):
-            yield [one]
+        for item in varied(items, root, values, usual[0] if usual else valid(items, root, values), depth + 1):
+            yield [item]
     elif isinstance(usual, dict):
         yield {**usual, "unknown": 1}
         yield from _without_one(usual)
         for key, inner in schema.get("properties", {}).items():
-            for one in varied(inner, root, values, valid(inner, root, values, key), depth + 1):
-                yield {**usual, key: one}
+            for item in varied(inner, root, values, valid(inner, root, values, key), depth + 1):
+                yield {**usual, key: item}
 
 
 def _without_one(members: Json) -> Iterator[Json]:

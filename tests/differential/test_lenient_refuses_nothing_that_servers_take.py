@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 CALLS: Final = int(os.environ.get("MCP_HUB_SPELLINGS", "100"))
 """Calls of each server besides the valid ones, chosen from all that are generated."""
 SEED: Final = 1
-DONE: Final = 5
+MIN_COMPLETED: Final = 5
 """Calls that each server has to do at least, so that what is generated is not refused by all."""
 ANSWER: Final = 10.0
 """Seconds for one answer; a call that takes longer was not answered."""
@@ -49,13 +49,13 @@ def refused(result: Json | None) -> bool:
 def generated(server: ArgumentServer, tools: list[Json], place: Place) -> list[tuple[str, Json]]:
     """Different calls of a server's tools: two valid ones of each, and as many of the others as there is time for."""
     valid: list[tuple[str, Json]] = []
-    others: dict[str, tuple[str, Json]] = {}
+    variants: dict[str, tuple[str, Json]] = {}
     for tool in tools:
         if tool["name"] not in server.avoid:
-            least, full, *rest = calls(tool["inputSchema"], server.values(place))
+            least, full, *remainder = calls(tool["inputSchema"], server.values(place))
             valid += [(tool["name"], least), (tool["name"], full)]
-            others |= {json.dumps([tool["name"], one]): (tool["name"], one) for one in rest}
-    sample = random.Random(f"{SEED} {server.name}").sample(list(others.values()), min(CALLS, len(others)))
+            variants |= {json.dumps([tool["name"], arguments]): (tool["name"], arguments) for arguments in remainder}
+    sample = random.Random(f"{SEED} {server.name}").sample(list(variants.values()), min(CALLS, len(variants)))
     return valid + sample
 
 
@@ -66,16 +66,16 @@ async def wrongly_refused(
     prefix = f"{server.name}__"
     own = [tool for tool in tools if tool["name"].startswith(prefix)]
     listed = [{**tool, "name": tool["name"].removeprefix(prefix)} for tool in own]
-    done, taken = 0, []
+    completed, accepted = 0, []
     for tool, arguments in generated(server, listed, place):
         result = await answered(checked, prefix + tool, arguments)
-        done += result is not None and not result.get("isError")
+        completed += result is not None and not result.get("isError")
         if refused(result):
             result = await answered(unchecked, prefix + tool, arguments)
             assert not refused(result), "a hub without validation has refused arguments"
             if result is not None and not result.get("isError"):
-                taken.append(f"{prefix}{tool} {json.dumps(arguments)}")
-    return taken, done
+                accepted.append(f"{prefix}{tool} {json.dumps(arguments)}")
+    return accepted, completed
 
 
 @contextlib.asynccontextmanager
@@ -92,7 +92,7 @@ async def test_default_validation_refuses_no_call_that_a_real_server_answers(tmp
     """The servers are started once, behind a hub that refuses nothing; what is tried are hubs in front of it."""
     assert len(ARGUMENT_SERVERS) >= 20
     async with real_servers(tmp_path, ()) as place:
-        servers = {one.name: one.entry(place) for one in ARGUMENT_SERVERS}
+        servers = {server.name: server.entry(place) for server in ARGUMENT_SERVERS}
         plain = {"list_wait": 60, "call_log": False, "expose": "all"}
         unchecking = {**plain, "defaults": {"validate_arguments": "off"}}
         async with (
@@ -102,7 +102,11 @@ async def test_default_validation_refuses_no_call_that_a_real_server_answers(tmp
         ):
             tools = (await checked.request("tools/list"))["tools"]
             await unchecked.request("tools/list")
-            tried = (wrongly_refused(one, checked, unchecked, tools, place) for one in ARGUMENT_SERVERS)
+            tried = (wrongly_refused(server, checked, unchecked, tools, place) for server in ARGUMENT_SERVERS)
             outcomes = await asyncio.gather(*tried)
-    assert [call for found, _ in outcomes for call in found] == []
-    assert {one.name for one, (_, done) in zip(ARGUMENT_SERVERS, outcomes, strict=True) if done < DONE} == set()
+    assert [call for accepted, _ in outcomes for call in accepted] == []
+    assert {
+        server.name
+        for server, (_, completed) in zip(ARGUMENT_SERVERS, outcomes, strict=True)
+        if completed < MIN_COMPLETED
+    } == set()

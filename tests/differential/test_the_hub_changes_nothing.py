@@ -24,9 +24,9 @@ from tests.peers.programs import network_server
 
 pytestmark = pytest.mark.anyio
 
-MORE = int(os.environ.get("MCP_HUB_DIFFERENTIAL", "0"))
-COUNT = MORE or 150
-SEEDS = range(30 if MORE else 3)
+EXTRA_COUNT = int(os.environ.get("MCP_HUB_DIFFERENTIAL", "0"))
+COUNT = EXTRA_COUNT or 150
+SEEDS = range(30 if EXTRA_COUNT else 3)
 OFF: dict[str, Any] = {
     "guard": False,
     "defaults": {"validate_arguments": "off", "retry": "off", "breaker": "off"},
@@ -83,10 +83,10 @@ async def test_responses_and_the_messages_before_them_equal_those_of_a_direct_co
     async with both_ways(tmp_path, seed, transport, modern, rules) as (direct, hub):
         for method, key, _ in LISTS:
             _, expected = await direct.ask(method, {})
-            _, found = await hub.ask(method, {})
-            assert spelled(found["result"][key]) == spelled(expected["result"][key])
+            _, actual = await hub.ask(method, {})
+            assert spelled(actual["result"][key]) == spelled(expected["result"][key])
         for number, (method, params) in enumerate(requests(seed, COUNT)):
             token = (None, number, f"token-{number}")[number % 3]
             expected_all = await direct.ask(method, params, token)
-            found_all = await hub.ask(method, params, token)
-            assert spelled(found_all) == spelled(expected_all), method
+            actual_all = await hub.ask(method, params, token)
+            assert spelled(actual_all) == spelled(expected_all), method

@@ -56,7 +56,7 @@ class Source(random.Random):
         """Any object."""
         return {self.choice(KEYS): self.value(depth - 1) for _ in range(self.randrange(4))}
 
-    def more(self, item: Json) -> Json:
+    def extended(self, item: Json) -> Json:
         """`item` with members nobody has heard of, somewhere among its own."""
         members = list(item.items())
         for key in self.sample(("future", "x-unknown", "ключ"), self.randrange(3)):
@@ -75,28 +75,28 @@ class Source(random.Random):
             {"type": "image", "data": data, "mimeType": "image/png"},
             {"type": "audio", "data": data, "mimeType": "audio/wav"},
             {"type": "resource_link", "uri": uri, "name": self.text()},
-            {"type": "resource", "resource": self.more({"uri": uri, "text": self.text()})},
+            {"type": "resource", "resource": self.extended({"uri": uri, "text": self.text()})},
             {"type": "future", "uri": uri, "value": self.value()},
         ][number]
         if self.random() < 0.3:
-            block["annotations"] = self.more({"audience": ["user"], "priority": 0.5})
-        return self.more(block)
+            block["annotations"] = self.extended({"audience": ["user"], "priority": 0.5})
+        return self.extended(block)
 
 
 def schema(source: Source) -> Json:
     """An input schema that arguments can be made for."""
     names = source.sample(("text", "number", "flag", "list", "thing", "ключ"), source.randrange(5))
-    properties = {name: source.more({"type": source.choice(KINDS), "description": source.text()}) for name in names}
-    for given in properties.values():
-        if given["type"] == "array":
-            given["items"] = {"type": "string"}
+    properties = {name: source.extended({"type": source.choice(KINDS), "description": source.text()}) for name in names}
+    for definition in properties.values():
+        if definition["type"] == "array":
+            definition["items"] = {"type": "string"}
     required = [name for name in names if source.random() < 0.5]
-    return source.more({"type": "object", "properties": properties, "required": required})
+    return source.extended({"type": "object", "properties": properties, "required": required})
 
 
-def valid(source: Source, wanted: Json) -> Json:
+def valid(source: Source, arguments_schema: Json) -> Json:
     """Arguments that fit a schema of these."""
-    made: dict[str, Any] = {
+    value_by_type: dict[str, Any] = {
         "string": source.text(),
         "integer": source.choice((0, -7, 2**40)),
         "number": source.choice((0, 0.25, -1e10)),
@@ -104,9 +104,11 @@ def valid(source: Source, wanted: Json) -> Json:
         "array": [source.text()],
         "object": source.object(2),
     }
-    properties, required = wanted["properties"], wanted["required"]
+    properties, required = arguments_schema["properties"], arguments_schema["required"]
     return {
-        name: made[given["type"]] for name, given in properties.items() if name in required or source.random() < 0.7
+        name: value_by_type[definition["type"]]
+        for name, definition in properties.items()
+        if name in required or source.random() < 0.7
     }
 
 
@@ -116,10 +118,10 @@ class Catalog:
     def __init__(self, seed: int) -> None:
         source = Source(f"{seed} lists")
         self.tools = [self._tool(source, number) for number in range(8)]
-        self.resources = [source.more({"uri": f"test://one/{n}", "name": f"one{n}", "size": n}) for n in range(4)]
-        self.templates = [source.more({"uriTemplate": "test://many/{id}/{+rest}", "name": "many"})]
+        self.resources = [source.extended({"uri": f"test://one/{n}", "name": f"one{n}", "size": n}) for n in range(4)]
+        self.templates = [source.extended({"uriTemplate": "test://many/{id}/{+rest}", "name": "many"})]
         self.prompts = [
-            source.more({"name": f"prompt{n}", "arguments": [source.more({"name": "who", "required": False})]})
+            source.extended({"name": f"prompt{n}", "arguments": [source.extended({"name": "who", "required": False})]})
             for n in range(3)
         ]
 
@@ -127,40 +129,40 @@ class Catalog:
     def _tool(source: Source, number: int) -> Json:
         tool: Json = {"name": f"tool{number}", "inputSchema": schema(source), "description": source.text()}
         if source.random() < 0.5:
-            tool |= {"title": source.text(), "annotations": source.more({"readOnlyHint": True})}
+            tool |= {"title": source.text(), "annotations": source.extended({"readOnlyHint": True})}
         if source.random() < 0.5:
-            tool["icons"] = [source.more({"src": "data:image/png;base64,", "sizes": ["any"]})]
-        return source.more(tool)
+            tool["icons"] = [source.extended({"src": "data:image/png;base64,", "sizes": ["any"]})]
+        return source.extended(tool)
 
 
 def requests(seed: int, count: int) -> list[tuple[str, Json]]:
     """Method and params of so many sound requests, without what belongs to a hop."""
     source, catalog = Source(f"{seed} requests"), Catalog(seed)
-    made: list[tuple[str, Json]] = []
+    pairs: list[tuple[str, Json]] = []
     for _ in range(count):
         method = source.choice(REQUESTS)
         if method == "tools/call":
             tool = source.choice(catalog.tools)
             params: Json = {"name": tool["name"], "arguments": valid(source, tool["inputSchema"])}
         elif method == "resources/read":
-            some = ("test://one/1", "test://many/5/a/b", "test://many/%20/x?y=1#z", "test://one/3")
-            params = {"uri": source.choice(some)}
+            uris = ("test://one/1", "test://many/5/a/b", "test://many/%20/x?y=1#z", "test://one/3")
+            params = {"uri": source.choice(uris)}
         elif method == "prompts/get":
             params = {"name": f"prompt{source.randrange(3)}", "arguments": {"who": source.text()}}
         else:
             ref = source.choice(
                 ({"type": "ref/prompt", "name": "prompt0"}, {"type": "ref/resource", "uri": "test://many/{id}/{+rest}"})
             )
-            params = {"ref": source.more(dict(ref)), "argument": {"name": "who", "value": source.text()}}
-        params = source.more(params)
+            params = {"ref": source.extended(dict(ref)), "argument": {"name": "who", "value": source.text()}}
+        params = source.extended(params)
         if source.random() < 0.3:
             params["_meta"] = {
                 "traceparent": "00-" + "a" * 32,
                 "example.org/x": source.value(),
                 **params.get("_meta", {}),
             }
-        made.append((method, params))
-    return made
+        pairs.append((method, params))
+    return pairs
 
 
 def answer(seed: int, method: str, params: Json, modern: bool) -> tuple[list[Json], Json]:
@@ -168,10 +170,12 @@ def answer(seed: int, method: str, params: Json, modern: bool) -> tuple[list[Jso
     source = Source(f"{seed} {method} {json.dumps(params)}")
     notified: list[Json] = []
     for step in range(source.randrange(3)):
-        notified.append({"method": "notifications/progress", "params": source.more({"progress": step, "total": 9.5})})
+        notified.append(
+            {"method": "notifications/progress", "params": source.extended({"progress": step, "total": 9.5})}
+        )
     if source.random() < 0.1:
         code = source.choice((-32000, -32602, -32603, 7, -1))
-        return notified, {"error": source.more({"code": code, "message": source.text(), "data": source.value()})}
+        return notified, {"error": source.extended({"code": code, "message": source.text(), "data": source.value()})}
     result: Json
     if method == "tools/call":
         result = {"content": [source.block() for _ in range(source.randrange(4))]}
@@ -180,14 +184,16 @@ def answer(seed: int, method: str, params: Json, modern: bool) -> tuple[list[Jso
         if source.random() < 0.2:
             result["isError"] = source.random() < 0.5
     elif method == "resources/read":
-        result = {"contents": [source.more({"uri": params["uri"], "text": source.text(), "mimeType": "text/plain"})]}
+        result = {
+            "contents": [source.extended({"uri": params["uri"], "text": source.text(), "mimeType": "text/plain"})]
+        }
     elif method == "prompts/get":
-        messages = [source.more({"role": "user", "content": source.block()}) for _ in range(source.randrange(3))]
+        messages = [source.extended({"role": "user", "content": source.block()}) for _ in range(source.randrange(3))]
         result = {"description": source.text(), "messages": messages}
     else:
-        result = {"completion": source.more({"values": [source.text()], "total": 1, "hasMore": False})}
+        result = {"completion": source.extended({"values": [source.text()], "total": 1, "hasMore": False})}
     # What the server has seen is part of what it answers: the way there is compared with it.
-    result = source.more(result)
+    result = source.extended(result)
     result["_meta"] = {**result.get("_meta", {}), "example.org/seen": params}
     if modern:
         result["resultType"] = "complete"

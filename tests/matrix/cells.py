@@ -62,7 +62,7 @@ class Room:
     """What one client has heard."""
 
     logged: list[Any] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
     """Methods of notifications."""
     updated: list[str] = field(default_factory=list)
     """URIs of resources."""
@@ -72,8 +72,8 @@ class Room:
         self.logged.append(params.data)
         self.news.set()
 
-    async def hear(self, message: Any) -> None:
-        self.heard.append(str(getattr(message, "method", "")))
+    async def receive(self, message: Any) -> None:
+        self.methods.append(str(getattr(message, "method", "")))
         if isinstance(message, types.ResourceUpdatedNotification):
             self.updated.append(str(message.params.uri))
         self.news.set()
@@ -87,8 +87,8 @@ class Room:
         if isinstance(params, types.ElicitRequestURLParams):
             return types.ElicitResult(action="accept")
         fields = params.requested_schema.get("properties", {})
-        said = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
-        return types.ElicitResult(action="accept", content=said or {"message": params.message})
+        content = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
+        return types.ElicitResult(action="accept", content=content or {"message": params.message})
 
     async def roots(self, context: Any) -> types.ListRootsResult:
         return types.ListRootsResult(roots=[types.Root(uri="file:///home")])  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ async def connected(transport: str, era: str, urls: dict[str, str], config: Path
     room = Room()
     async with _opened(transport, era, urls, config, {}) as first:
         await first.list_tools()  # waits for all servers: from now on everything is known at once
-    options: Json = {"logging_callback": room.log, "message_handler": room.hear, "sampling_callback": room.sample}
+    options: Json = {"logging_callback": room.log, "message_handler": room.receive, "sampling_callback": room.sample}
     options |= {"elicitation_callback": room.elicit, "list_roots_callback": room.roots}
     async with _opened(transport, era, urls, config, options) as client:
         await client.list_tools()
@@ -134,23 +134,23 @@ class Cell:
 
     async def all_of(self, kind: str, server: str | None = None) -> list[Json]:
         """A whole list, page by page; of one `server` only what its URIs say is of it."""
-        found: list[Json] = []
+        items: list[Json] = []
         cursor: str | None = None
         listing: Any = getattr(self.client, f"list_{'resource_templates' if kind == 'templates' else kind}")
         while True:
             page = await listing(cursor=cursor)
-            found += [
+            items += [
                 item.model_dump(by_alias=True, exclude_none=True, mode="json") for item in getattr(page, _LISTS[kind])
             ]
             cursor = page.next_cursor
             if cursor is None:
                 break
         if server is None:
-            return found
+            return items
         key = "uriTemplate" if kind == "templates" else "uri"
         first = f"{SERVERS[0][0]}_{SERVERS[0][1]}"  # the first of equal URIs keeps its own
         own = f"mcp-hub://{server}/"
-        return [item for item in found if (item[key].startswith("test:") if server == first else own in item[key])]
+        return [item for item in items if (item[key].startswith("test:") if server == first else own in item[key])]
 
     async def call(self, name: str, arguments: Json | None = None, **options: Any) -> Json:
         """The result of a tool."""
@@ -204,14 +204,14 @@ class Cell:
 
     @contextlib.asynccontextmanager
     async def hearing(self, method: str, since: int | None = None) -> AsyncIterator[None]:
-        """While this is open, the client is told of changed lists; `since` is what it had heard of when that began."""
+        """While this is open, the client is told of changed lists; `since` is the number of notifications before it."""
         if self.era == "modern":
             async with self.client.listen(tools_list_changed=True, prompts_list_changed=True):
                 yield
             return
-        before = len(self.room.heard) if since is None else since
+        before = len(self.room.methods) if since is None else since
         yield
-        await self.until(lambda: method in self.room.heard[before:])
+        await self.until(lambda: method in self.room.methods[before:])
 
 
 @pytest.fixture(scope="module")

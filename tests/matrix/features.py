@@ -128,21 +128,21 @@ async def test_a_tool_error_is_a_result_and_an_unknown_tool_is_a_json_rpc_error(
 async def test_meta_reaches_the_server_without_hop_by_hop_fields(cell: Cell) -> None:
     trace: Any = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "example.org/x": {"y": [1]}}
     result = await cell.call("meta", meta=trace)
-    seen = result["structuredContent"]
-    assert {key: seen.get(key) for key in trace} == trace
-    assert set(seen) <= {*trace, "progressToken"}
+    server_meta = result["structuredContent"]
+    assert {key: server_meta.get(key) for key in trace} == trace
+    assert set(server_meta) <= {*trace, "progressToken"}
 
 
 @shows("progress")
 async def test_progress_arrives_in_order(cell: Cell) -> None:
-    heard: list[tuple[float, float | None]] = []
+    reported: list[tuple[float, float | None]] = []
 
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        heard.append((progress, total))
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reported.append((progress, total))
 
-    await cell.call("test_tool_with_progress", progress_callback=progressed)
-    await cell.until(lambda: len(heard) == 3)
-    assert heard == [(0, 100), (50, 100), (100, 100)]
+    await cell.call("test_tool_with_progress", progress_callback=on_progress)
+    await cell.until(lambda: len(reported) == 3)
+    assert reported == [(0, 100), (50, 100), (100, 100)]
 
 
 @shows("cancellation")
@@ -195,8 +195,8 @@ LINKED: Final = ["test://who", "test://template/5/data", "test://hidden/7"]
 @pytest.mark.parametrize("uri", LINKED)
 async def test_a_link_in_a_result_or_prompt_resolves_to_its_own_server(cell: Cell, uri: str) -> None:
     link, embedded = (await cell.call("link", {"uri": uri}))["content"]
-    made = await cell.client.get_prompt(cell.tool("linking"), {"uri": uri})
-    prompted: list[Any] = [message.content for message in made.messages]
+    prompt = await cell.client.get_prompt(cell.tool("linking"), {"uri": uri})
+    prompted: list[Any] = [message.content for message in prompt.messages]
     uris = {link["uri"], embedded["resource"]["uri"], str(prompted[0].uri), str(prompted[1].resource.uri)}
     assert len(uris) == 1
     content = await cell.read(link["uri"])
@@ -227,10 +227,12 @@ async def test_prompts_are_rendered_with_their_arguments(cell: Cell) -> None:
     listed = {prompt["name"]: prompt for prompt in await cell.all_of("prompts")}
     name = cell.tool("test_prompt_with_arguments")
     assert [argument["name"] for argument in listed[name]["arguments"]] == ["arg1", "arg2"]
-    made = await cell.client.get_prompt(name, {"arg1": "one", "arg2": "two"})
-    assert made.messages[0].content.text == "Prompt with arguments: arg1='one', arg2='two'"  # type: ignore[union-attr]
-    made = await cell.client.get_prompt(cell.tool("test_prompt_with_embedded_resource"), {"resourceUri": "test://x"})
-    assert [message.content.type for message in made.messages] == ["resource", "text"]
+    rendered = await cell.client.get_prompt(name, {"arg1": "one", "arg2": "two"})
+    assert rendered.messages[0].content.text == "Prompt with arguments: arg1='one', arg2='two'"  # type: ignore[union-attr]
+    rendered = await cell.client.get_prompt(
+        cell.tool("test_prompt_with_embedded_resource"), {"resourceUri": "test://x"}
+    )
+    assert [message.content.type for message in rendered.messages] == ["resource", "text"]
 
 
 @shows("completion")
@@ -248,8 +250,8 @@ async def test_arguments_of_prompts_and_templates_are_completed(cell: Cell) -> N
 @shows("sampling", "elicitation")
 async def test_a_server_can_request_sampling_and_elicitation(cell: Cell) -> None:
     assert await cell.text("test_sampling", {"prompt": "2+2?"}) == "LLM response: heard 2+2?"
-    said = await cell.text("test_elicitation", {"message": "Who?"})
-    assert said == f'User response: action=accept, content={{"message": "{cell.name} asks: Who?"}}'
+    text = await cell.text("test_elicitation", {"message": "Who?"})
+    assert text == f'User response: action=accept, content={{"message": "{cell.name} asks: Who?"}}'
 
 
 @shows("roots", "questions")
@@ -262,8 +264,8 @@ async def test_a_server_can_request_roots_and_several_inputs_in_one_call(cell: C
 
 @shows("questions")
 async def test_a_server_can_request_input_during_prompts_get(cell: Cell) -> None:
-    made = await cell.client.get_prompt(cell.tool("test_input_required_result_prompt"))
-    assert "The context is" in made.messages[0].content.text  # type: ignore[union-attr]
+    prompt = await cell.client.get_prompt(cell.tool("test_input_required_result_prompt"))
+    assert "The context is" in prompt.messages[0].content.text  # type: ignore[union-attr]
 
 
 @shows("list-changed")

@@ -98,24 +98,24 @@ async def test_tools_progress_resources_and_prompts_cross_the_eras(
 async def _use(client: Client, name: str) -> None:
     """Use one of everything the server has."""
     reported: list[tuple[float, float | None, str | None]] = []
-    arrived = asyncio.Event()
+    all_reported = asyncio.Event()
 
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         reported.append((progress, total, message))
         if len(reported) == 3:
-            arrived.set()
+            all_reported.set()
 
     echoed = await client.call_tool(f"{name}__echo", {"text": "grüße"})
     assert _text(echoed.content[0]) == f"{name} heard grüße"
     added = await client.call_tool(f"{name}__add", {"a": 20, "b": 22})
     assert added.structured_content == {"result": 42}
-    counted = await client.call_tool(f"{name}__countdown", {"steps": 3}, progress_callback=progressed)
+    counted = await client.call_tool(f"{name}__countdown", {"steps": 3}, progress_callback=on_progress)
     assert _text(counted.content[0]) == f"{name} counted 3"
-    await arrived.wait()
+    await all_reported.wait()
     assert reported == [(1, 3, "2 to go"), (2, 3, "1 to go"), (3, 3, "0 to go")]
-    for uri, said in (("greeting", "greets"), ("items/7", "has item 7")):
-        read = await client.read_resource(f"fixture://{name}/{uri}")
-        assert _text(read.contents[0]) == f"{name} {said}"
+    for uri, ending in (("greeting", "greets"), ("items/7", "has item 7")):
+        resource = await client.read_resource(f"fixture://{name}/{uri}")
+        assert _text(resource.contents[0]) == f"{name} {ending}"
     prompt = await client.get_prompt(f"{name}__greet", {"who": "Ada"})
     assert _text(prompt.messages[0].content) == f"{name} says: greet Ada"
 

@@ -47,7 +47,10 @@ class Hubs:
         if through == "hub_call":
             calls = [(through, {"tool": tool, "arguments": arguments}) for tool, arguments in calls]
         elif through == "hub_run":
-            calls = [(through, {"code": f"await {identifier_of(tool)}(**{given!r})"}) for tool, given in calls]
+            calls = [
+                (through, {"code": f"await {identifier_of(tool)}(**{tool_arguments!r})"})
+                for tool, tool_arguments in calls
+            ]
         command = [*HUB, "--config", str(self.config)] if transport == "stdio" else None
         return await run_client(client, transport, self.urls.get(transport), command, calls=calls)
 
@@ -87,10 +90,10 @@ async def test_a_client_lists_every_tool_and_calls_upstreams_of_both_eras(
     answer = await hubs.serve(client, transport, list(CALLED.values()))
     assert answer["protocolVersion"] == REAL_CLIENTS[client].versions[transport]
     # Servers hear what clients can be asked, on a network all of it; server-everything has more to show then.
-    more = set(answer["tools"]) - set(hubs.tools)
-    assert sorted(set(answer["tools"]) - more) == hubs.tools
-    assert len(answer["tools"]) == len(hubs.tools) + len(more)
-    assert all(name.startswith("everything") for name in more)
+    extra_tools = set(answer["tools"]) - set(hubs.tools)
+    assert sorted(set(answer["tools"]) - extra_tools) == hubs.tools
+    assert len(answer["tools"]) == len(hubs.tools) + len(extra_tools)
+    assert all(name.startswith("everything") for name in extra_tools)
     for name, result in zip(CALLED.values(), answer["results"], strict=True):
         assert REAL_SERVERS[name].expected in text_of(result)
 
@@ -131,9 +134,9 @@ async def test_every_client_lists_and_calls_in_each_way_of_exposing(tmp_path: Pa
                 for name, result in zip(servers, answer["results"], strict=True):
                     assert REAL_SERVERS[name].expected in text_of(result)
 
-            await asyncio.gather(*(serve(number, one) for number, one in enumerate(REAL_CLIENTS.values())))
+            await asyncio.gather(*(serve(number, client) for number, client in enumerate(REAL_CLIENTS.values())))
     records = [json.loads(line) for line in log.read_text().splitlines()]
     # None of them gives itself the name of a client in the table, whose lists differ.
-    said = {one["client"] for one in records if one["event"] == "call" and one["tool"] == "convert_time"}
-    assert said
-    assert not any(map(client_calling_itself, said)), said
+    names = {record["client"] for record in records if record["event"] == "call" and record["tool"] == "convert_time"}
+    assert names
+    assert not any(map(client_calling_itself, names)), names

@@ -21,8 +21,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # of the handshake era
 ]
 
-OFFERED = {"trigger-sampling-request", "trigger-elicitation-request", "trigger-url-elicitation", "get-roots-list"}
-WAYS = [
+TOOLS = {"trigger-sampling-request", "trigger-elicitation-request", "trigger-url-elicitation", "get-roots-list"}
+ROUTES = [
     ("stdio", "everything_stdio"),
     ("http", "everything_stdio"),
     ("http", "everything_http"),
@@ -51,14 +51,14 @@ async def tools_of(cell: Cell) -> set[str]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(("transport", "server"), WAYS)
+@pytest.mark.parametrize(("transport", "server"), ROUTES)
 async def test_server_everythings_tools_for_sampling_elicitation_and_roots_work(
     tmp_path: Path, transport: str, server: str, era: str
 ) -> None:
     async with meeting(tmp_path, transport, server, era) as cell:
         # A server that is quick has changed its list before the first call was answered.
         async with cell.hearing("notifications/tools/list_changed", since=0), asyncio.timeout(PATIENCE):
-            while not await tools_of(cell) >= OFFERED:
+            while not await tools_of(cell) >= TOOLS:
                 await cell.changed()
         assert "heard Resource trigger-sampling-request context: 2+2?" in await cell.text(
             "trigger-sampling-request", {"prompt": "2+2?"}
@@ -72,10 +72,10 @@ async def test_server_everythings_tools_for_sampling_elicitation_and_roots_work(
 async def test_a_modern_client_gets_the_urls_from_the_servers_error(tmp_path: Path, transport: str) -> None:
     async with meeting(tmp_path, transport, "everything_stdio", "modern") as cell:
         async with asyncio.timeout(PATIENCE):
-            while not await tools_of(cell) >= OFFERED:
+            while not await tools_of(cell) >= TOOLS:
                 await cell.changed()
-        said = await cell.text("trigger-url-elicitation", {"url": URL, "errorPath": True})
-        assert "User completed" in said
+        text = await cell.text("trigger-url-elicitation", {"url": URL, "errorPath": True})
+        assert "User completed" in text
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -106,11 +106,11 @@ async def test_a_client_without_a_capability_does_not_see_tools_that_need_it(tmp
         for client in (able, plain):
             result = await client.call_tool("e__echo", {"message": "hello"})
             assert isinstance(result.content[0], types.TextContent)
-        one, other = Cell(able, room, "handshake", "e"), Cell(plain, room, "handshake", "e")
+        able_cell, plain_cell = Cell(able, room, "handshake", "e"), Cell(plain, room, "handshake", "e")
         async with asyncio.timeout(PATIENCE):
-            while not await tools_of(one) >= OFFERED:
-                await one.changed()
-        assert not await tools_of(other) & OFFERED
+            while not await tools_of(able_cell) >= TOOLS:
+                await able_cell.changed()
+        assert not await tools_of(plain_cell) & TOOLS
         refused: Any = None
         try:
             refused = await plain.call_tool("e__get-roots-list", {})

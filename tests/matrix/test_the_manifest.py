@@ -24,13 +24,13 @@ MODULES = {
 
 def shown() -> dict[str, list[str]]:
     """Feature -> the tests that show it."""
-    found: dict[str, list[str]] = {}
+    tests_by_feature: dict[str, list[str]] = {}
     for name, test in inspect.getmembers(features, inspect.isfunction):
         for mark in getattr(test, "pytestmark", []):
             if mark.name == "shows":
                 for feature in mark.args:
-                    found.setdefault(feature, []).append(name)
-    return found
+                    tests_by_feature.setdefault(feature, []).append(name)
+    return tests_by_feature
 
 
 @pytest.mark.parametrize("feature", features.FEATURES)
