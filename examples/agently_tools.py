@@ -93,8 +93,8 @@ for value in (
     {"in": Unknown()},
     [b"d"],
 ):
-    kept = tools.call_tool("keep", {"value": value})
-    print(repr(kept), type(kept).__name__, received.pop() is value)
+    result = tools.call_tool("keep", {"value": value})
+    print(repr(result), type(result).__name__, received.pop() is value)
 print(tools.call_tool("move", {"point": Point(x=3)}), tools.call_tool("move", {"point": {"x": 3}}))
 print(tools.call_tool("keep", {}).startswith("Error: "), "|", tools.call_tool("keep", {"value": Unknown(), "more": 1}))
 

@@ -37,15 +37,15 @@ class Script(ChatModelBase):
         return ChatResponse(content=self.turns.pop(0))
 
 
-def said(words: str) -> TextBlock:
-    return TextBlock(type="text", text=words)
+def text_block(text: str) -> TextBlock:
+    return TextBlock(type="text", text=text)
 
 
-calls = iter(range(10, 100))
+call_numbers = iter(range(10, 100))
 
 
 def use(tool: str, /, **arguments) -> ToolUseBlock:
-    return ToolUseBlock(type="tool_use", id=f"call-{next(calls)}", name=tool, input=arguments)
+    return ToolUseBlock(type="tool_use", id=f"call-{next(call_numbers)}", name=tool, input=arguments)
 
 
 class Report(BaseModel):
@@ -63,7 +63,7 @@ def add(a: int, b: int, unit: str) -> ToolResponse:
         b (int): The second one.
         unit (str): Of both.
     """
-    return ToolResponse(content=[said(f"{a + b} {unit}")], metadata={"sum": a + b})
+    return ToolResponse(content=[text_block(f"{a + b} {unit}")], metadata={"sum": a + b})
 
 
 async def spell(word: str):
@@ -73,7 +73,7 @@ async def spell(word: str):
         word (str): Which one.
     """
     for end in range(1, len(word) + 1):
-        yield ToolResponse(content=[said("-".join(word[:end]))], stream=True, is_last=end == len(word))
+        yield ToolResponse(content=[text_block("-".join(word[:end]))], stream=True, is_last=end == len(word))
 
 
 waits = asyncio.Event()
@@ -90,7 +90,7 @@ def louder(call, response):
     """A post-processor that is asked about every chunk and changes some."""
     if call["name"] != "say":
         return None
-    return ToolResponse(content=[said(response.content[0]["text"].upper())])
+    return ToolResponse(content=[text_block(response.content[0]["text"].upper())])
 
 
 async def main() -> None:
@@ -117,13 +117,13 @@ async def main() -> None:
     )
     agent.set_console_output_enabled(False)
 
-    async def ask(question: str, *turns, **more) -> None:
+    async def ask(question: str, *turns, **options) -> None:
         model.turns, model.offers = list(turns), []
         before = len(await agent.memory.get_memory())
-        reply = await agent(Msg("user", question, "user"), **more)
+        reply = await agent(Msg("user", question, "user"), **options)
         print(reply.get_text_content(), json.dumps(reply.metadata))
-        told = (await agent.memory.get_memory())[before:]
-        results = [block for message in told for block in message.get_content_blocks("tool_result")]
+        new_messages = (await agent.memory.get_memory())[before:]
+        results = [block for message in new_messages for block in message.get_content_blocks("tool_result")]
         for block in sorted(results, key=lambda block: block["id"]):  # tools that run at once end in any order
             print(" ", block["name"], json.dumps(block["output"], ensure_ascii=False))
         for names, choice in model.offers:
@@ -136,7 +136,7 @@ async def main() -> None:
         [use("reset_equipped_tools", letters=True, plan_related=True)],
         [use("spell", word="hub"), use("execute_python_code", code="print(6 * 7)")],
         [use("generate_response", total=3, remark="apples")],
-        [said("Three.")],
+        [text_block("Three.")],
         structured_model=Report,
     )
     subtasks = [{"name": "count", "description": "Count.", "expected_outcome": "A number."}]
@@ -145,7 +145,7 @@ async def main() -> None:
         [use("create_plan", name="p", description="d", expected_outcome="e", subtasks=subtasks)],
         [use("reset_equipped_tools")],
         [use("nothing")],
-        [said("Planned.")],
+        [text_block("Planned.")],
     )
 
     # The state of the agent has that of its toolkit.

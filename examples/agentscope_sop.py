@@ -16,8 +16,8 @@ from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
 command, *args = sys.argv[1:]
 
 
-def text(words: str) -> ToolResponse:
-    return ToolResponse(content=[{"type": "text", "text": words}])
+def text(value: str) -> ToolResponse:
+    return ToolResponse(content=[{"type": "text", "text": value}])
 
 
 def query_table(table: str, limit: int, dsn: str) -> ToolResponse:

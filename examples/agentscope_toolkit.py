@@ -21,8 +21,8 @@ from mcp_hub import Toolkit, ToolResponse  # was: from agentscope.tool import To
 command, *args = sys.argv[1:]
 
 
-def text(words: str, **more) -> ToolResponse:
-    return ToolResponse(content=[{"type": "text", "text": words}], **more)
+def text(value: str, **fields) -> ToolResponse:
+    return ToolResponse(content=[{"type": "text", "text": value}], **fields)
 
 
 def weather(city: str, unit: str = "C", key: str = "") -> ToolResponse:
@@ -53,10 +53,10 @@ def count(steps: int):
     Args:
         steps (int): How far.
     """
-    words = ""
+    output = ""
     for step in range(1, steps + 1):
-        words += f"{step} "
-        yield text(words, stream=True, is_last=step == steps)
+        output += f"{step} "
+        yield text(output, stream=True, is_last=step == steps)
 
 
 async def spell(word: str):
@@ -164,8 +164,8 @@ async def main() -> None:
     await call("say", text="goodbye")
     async for chunk in await toolkit.call_tool_function({"type": "tool_use", "id": "2", "name": "show", "input": {}}):
         for block in chunk.content:
-            shown = json.loads(block["text"]) if block.get("text", "").startswith("{") else block
-            print(sorted((key, value) for key, value in shown.items() if value is not None))
+            content = json.loads(block["text"]) if block.get("text", "").startswith("{") else block
+            print(sorted((key, value) for key, value in content.items() if value is not None))
 
     # What the model itself may switch.
     toolkit.register_tool_function(toolkit.reset_equipped_tools)
@@ -189,8 +189,8 @@ async def main() -> None:
     await call("execute_python_code", code="import time; print('begun', flush=True); time.sleep(600)", timeout=1)
     await call("execute_shell_command", command="echo shell; exit 2")
     await call("execute_shell_command", command="exec sleep 600", timeout=1)
-    with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
         await call("write_text_file", file_path="new.txt", content="one\ntwo\nthree\n", ranges=[1, 2])
         await call("view_text_file", file_path="new.txt")
         await call("insert_text_file", file_path="new.txt", content="half", line_number=2)

@@ -31,8 +31,8 @@ def divide(a: float, b: float) -> float:
 @server.tool(output_schema=None)
 def search(query: str, limit: int, key: str = "none") -> ToolResult:
     """Look something up; the answer is JSON in a text."""
-    found = [f"{query} {number}" for number in range(1, limit + 1)]
-    return ToolResult(content='{"key": "%s", "found": ["%s"]}' % (key, '", "'.join(found)))
+    results = [f"{query} {number}" for number in range(1, limit + 1)]
+    return ToolResult(content='{"key": "%s", "found": ["%s"]}' % (key, '", "'.join(results)))
 
 
 @server.tool(output_schema=None)

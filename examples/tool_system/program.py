@@ -47,7 +47,7 @@ executor = ToolExecutor(tools)
 print("# 4.1.1 three kinds of tools, all of them a BaseTool with name, description and parameters")
 loaded = tools.load_tools()
 for tool in loaded:
-    parameters = [(one.name, one.type, one.required) for one in tool.parameters]
+    parameters = [(parameter.name, parameter.type, parameter.required) for parameter in tool.parameters]
     print(type(tool).__name__, tool.name, parameters)
 print(all(isinstance(tool, BaseTool) for tool in loaded))
 search_tool = tools.get_tool("search_tool")
