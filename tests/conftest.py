@@ -32,14 +32,14 @@ settings.load_profile("suite")
 gc.disable()  # until everything is imported and collected: there is no garbage among it
 
 _start = subprocess.Popen.__init__
-_starts_nothing = False
+_forbids_programs = False
 """Whether the test that runs is of the tier `fast`."""
 
 
-def _checked_start(self: subprocess.Popen[Any], *args: Any, **more: Any) -> None:
-    if _starts_nothing:
+def _checked_start(self: subprocess.Popen[Any], *args: Any, **kwargs: Any) -> None:
+    if _forbids_programs:
         raise AssertionError("this test starts a program, which tests/tiers.py does not know of its file")
-    _start(self, *args, **more)
+    _start(self, *args, **kwargs)
 
 
 subprocess.Popen.__init__ = _checked_start  # type: ignore[method-assign]
@@ -62,12 +62,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    global _starts_nothing
-    _starts_nothing = tier_of(item.path) == "fast"
+    global _forbids_programs
+    _forbids_programs = tier_of(item.path) == "fast"
     try:
         return (yield)
     finally:
-        _starts_nothing = False
+        _forbids_programs = False
 
 
 @pytest.fixture(scope="session")

@@ -82,13 +82,13 @@ def room(module: str) -> str:
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    paths = {}
     for path in ROOT.rglob("*.py"):
         parts = ["mcp_hub", *path.relative_to(ROOT).with_suffix("").parts]
         if parts[-1] == "__init__":
             parts.pop()
-        found[".".join(parts)] = path
-    return found
+        paths[".".join(parts)] = path
+    return paths
 
 
 def imported(path: Path) -> set[str]:
@@ -105,8 +105,8 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("module", sorted(modules().keys() - {"mcp_hub"}))
 def test_every_module_imports_only_lower_packages(module: str) -> None:
-    known = modules()
-    targets = {name for name in imported(known[module]) if name in known and name != "mcp_hub"}
+    paths = modules()
+    targets = {name for name in imported(paths[module]) if name in paths and name != "mcp_hub"}
     above = {name for name in targets if ROOMS.index(room(name)) < ROOMS.index(room(module))}
     assert not above, f"{module} reaches up to {sorted(above)}"
 
@@ -140,12 +140,12 @@ async def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_std
         "playwright",
         "pydantic",
     ]
-    imported = tmp_path / "imported"
+    imported_file = tmp_path / "imported"
     program = (
         "import atexit, pathlib, sys\n"
         "from mcp_hub.cli import main\n"
         f"names = lambda: ' '.join(sorted({{name.partition('.')[0] for name in sys.modules}}))\n"
-        f"atexit.register(lambda: pathlib.Path({str(imported)!r}).write_text(names()))\n"
+        f"atexit.register(lambda: pathlib.Path({str(imported_file)!r}).write_text(names()))\n"
         "sys.exit(main())"
     )
     config = write_config(tmp_path, {"up": fake()})
@@ -154,8 +154,8 @@ async def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_std
         assert client.process.stdin is not None
         client.process.stdin.close()
         assert await client.exited() == 0
-    assert "mcp_hub" in imported.read_text().split()
-    assert not {*heavy} & {*imported.read_text().split()}
+    assert "mcp_hub" in imported_file.read_text().split()
+    assert not {*heavy} & {*imported_file.read_text().split()}
 
 
 def test_requests_to_servers_over_http_import_no_library_but_the_parser() -> None:
@@ -181,5 +181,5 @@ def test_requests_to_servers_over_http_import_no_library_but_the_parser() -> Non
         "asyncio.run(main())\n"
         f"print(*[name for name in {heavy!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout.split(), done.stderr) == ([], "")
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (completed.stdout.split(), completed.stderr) == ([], "")

@@ -28,7 +28,7 @@ def trees() -> dict[Path, ast.Module]:
 
 def with_one_name(paths: Mapping[str, list[str]]) -> list[str]:
     """Says which names stand for two things, and where they are."""
-    return [f"{name}: {', '.join(where)}" for name, where in sorted(paths.items()) if len(where) > 1]
+    return [f"{name}: {', '.join(locations)}" for name, locations in sorted(paths.items()) if len(locations) > 1]
 
 
 def test_no_two_modules_have_one_name(trees: dict[Path, ast.Module]) -> None:

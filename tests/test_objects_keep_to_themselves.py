@@ -27,15 +27,15 @@ MODULES_OF_PYTHON = frozenset({"asyncio", "http", "importlib", "msgspec", "os", 
 
 def members(tree: ast.AST) -> set[str]:
     """Private names that the classes and functions of a module define."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-    return found
+            names.add(node.target.id)
+    return names
 
 
 def chains(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
@@ -44,12 +44,12 @@ def chains(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or id(node) in inner:
             continue
-        names, at = [], node
-        while isinstance(at, ast.Attribute):
-            names.append(at.attr)
-            at = at.value  # type: ignore[assignment]
-        if isinstance(at, ast.Name):
-            yield node.lineno, [at.id, *reversed(names)]
+        names, expression = [], node
+        while isinstance(expression, ast.Attribute):
+            names.append(expression.attr)
+            expression = expression.value  # type: ignore[assignment]
+        if isinstance(expression, ast.Name):
+            yield node.lineno, [expression.id, *reversed(names)]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_no_expression_reaches_through_three_objects(trees: dict[str, ast.Module
             reached = [name for name in names if name not in ("self", "cls")]
             if reached[-1] in CONTAINERS:
                 reached.pop()
-            data = next((at for at, name in enumerate(reached) if name in DATA), len(reached))
+            data = next((index for index, name in enumerate(reached) if name in DATA), len(reached))
             if len(reached[: data + 1]) > 3 and names[0] not in MODULES_OF_PYTHON:
                 used.add(f"{path}:{line}: {'.'.join(names)}")
     assert not used

@@ -16,15 +16,15 @@ ROOT = Path(__file__).parent.parent
 PATIENCE = 240
 
 
-def on(system: str, *words: str) -> list[str]:
-    return [sys.executable, "-m", "tests.fakes.other_system", system, *words]
+def other_system_argv(system: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.fakes.other_system", system, *arguments]
 
 
 @pytest.mark.parametrize("system", ["win32", "darwin"])
 def test_every_module_is_imported_on_another_system(system: str) -> None:
-    argv = on(system, "import")
-    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr[-2000:]
+    argv = other_system_argv(system, "import")
+    completed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (completed.returncode, completed.stdout) == (0, ""), completed.stdout + completed.stderr[-2000:]
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def serving(system: str, folder: Path, env: dict[str, str]) -> Iterator[subproce
     config.write_text("servers: {}\nskills: [skills]\n")
     config.chmod(0o600)
     pipe = subprocess.PIPE
-    argv = on(system, "run", "serve", "--config", str(config))
+    argv = other_system_argv(system, "run", "serve", "--config", str(config))
     with subprocess.Popen(argv, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True) as hub:
         try:
             yield hub
@@ -45,7 +45,7 @@ def serving(system: str, folder: Path, env: dict[str, str]) -> Iterator[subproce
             hub.kill()
 
 
-def asked(hub: subprocess.Popen[str], number: int, method: str, params: object) -> dict[str, object]:
+def response_to(hub: subprocess.Popen[str], number: int, method: str, params: object) -> dict[str, object]:
     assert hub.stdin is not None
     assert hub.stdout is not None
     hub.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n")
@@ -68,9 +68,9 @@ def test_a_hub_answers_its_client_and_the_commands_of_its_user(system: str, tmp_
     env = {**os.environ, "HOME": str(tmp_path), "MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
     client = {"name": "test", "version": "1"}
     with serving(system, tmp_path, env) as hub:
-        asked(hub, 1, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
-        assert "greeting" in json.dumps(asked(hub, 2, "resources/list", {})["result"])
-        (facts,) = json.loads(answer_of(on(system, "run", "status", "--json"), env))
+        response_to(hub, 1, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+        assert "greeting" in json.dumps(response_to(hub, 2, "resources/list", {})["result"])
+        (facts,) = json.loads(answer_of(other_system_argv(system, "run", "status", "--json"), env))
         assert facts["pid"] == hub.pid
         (socket,) = (tmp_path / "run").iterdir()
         assert socket.is_file() == (system == "win32")

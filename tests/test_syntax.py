@@ -44,5 +44,5 @@ def test_garbage_that_parses_does_not_disturb_a_file_that_is_parsed() -> None:
 
 def test_tests_parse_files_only_with_the_shared_function() -> None:
     allowed = {"syntax.py", "test_syntax.py"}
-    others = [path for path in TESTS.rglob("*.py") if path.name not in allowed]
-    assert not [path for path in others if "ast.parse(" in path.read_text(encoding="utf-8")]
+    paths = [path for path in TESTS.rglob("*.py") if path.name not in allowed]
+    assert not [path for path in paths if "ast.parse(" in path.read_text(encoding="utf-8")]

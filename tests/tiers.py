@@ -20,7 +20,7 @@ EVERY_CELL: Final = os.environ.get("MCP_HUB_EVERY_CELL") == "1"
 EXAMPLES: Final = int(os.environ.get("MCP_HUB_EXAMPLES", "50"))
 """How many inputs a test of hypothesis makes: the same each time, or other ones each time if the variable is set."""
 ROOT: Final = Path(__file__).parent
-OF_FOLDERS: Final[dict[str, Tier]] = {
+FOLDER_TIERS: Final[dict[str, Tier]] = {
     **dict.fromkeys(("browser", "scrape"), "browser"),
     **dict.fromkeys(("balancers", "conformance", "dependencies", "differential", "doors", "matrix", "peers"), "peer"),
     **dict.fromkeys(("bench", "chaos", "faults", "fuzz", "load"), "soak"),
@@ -37,5 +37,5 @@ _STARTS: Final = re.compile(
 def tier_of(path: Path) -> Tier:
     """Returns the tier of the tests in a file: that of its folder, or by whether it starts programs."""
     folders = path.relative_to(ROOT).parts[:-1]
-    of_folder = next((OF_FOLDERS[name] for name in folders if name in OF_FOLDERS), None)
+    of_folder = next((FOLDER_TIERS[name] for name in folders if name in FOLDER_TIERS), None)
     return of_folder or ("process" if _STARTS.search(path.read_text()) else "fast")

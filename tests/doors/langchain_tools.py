@@ -24,13 +24,13 @@ def failure(call: Any) -> str:
 
 
 async def asynchronous(tools: dict[str, BaseTool]) -> dict[str, Any]:
-    three = await asyncio.gather(*(tools["calculate"].ainvoke({"a": number, "b": 1}) for number in range(3)))
+    sums = await asyncio.gather(*(tools["calculate"].ainvoke({"a": number, "b": 1}) for number in range(3)))
     try:
         await tools["fail"].ainvoke({})
     except ToolException as error:
-        failed = str(error).partition(":")[0]
+        code = str(error).partition(":")[0]
     # A sync call within a running loop.
-    return {"calculate": three, "fail": failed, "within": tools["calculate"].invoke({"a": 1, "b": 1})}
+    return {"calculate": sums, "fail": code, "within": tools["calculate"].invoke({"a": 1, "b": 1})}
 
 
 with ToolManager.from_config(sys.argv[1]) as manager:

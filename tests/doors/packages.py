@@ -10,7 +10,7 @@ from tests.peers.programs import HERE, PEERS, installed, run
 from tests.peers.real_clients import RealClient
 
 ROOT = Path(__file__).parents[2]
-MADE = 60.0
+CREATION_BOUND = 60.0
 """Seconds an environment may take to be made; a bound against hangs."""
 
 STDIO: Mapping[Transport, str | None] = {"stdio": None}
@@ -23,14 +23,14 @@ def python_of(environment: str) -> str:
     return installed(PEERS / environment / "bin" / "python")
 
 
-async def python_beside(environment: str, place: Path) -> str:
+async def python_beside(environment: str, directory: Path) -> str:
     """A Python with the packages of an environment and the hub of this repository, as one has who installs both."""
     python = python_of(environment)
-    await run([python, "-m", "venv", "--without-pip", str(place)], MADE)
+    await run([python, "-m", "venv", "--without-pip", str(directory)], CREATION_BOUND)
     packages = next((PEERS / environment / "lib").glob("python*/site-packages"))
-    own = place / packages.relative_to(PEERS / environment)
-    (own / "beside.pth").write_text(f"{packages}\n{ROOT}\n", encoding="utf-8")
-    return str(place / "bin" / "python")
+    site_packages = directory / packages.relative_to(PEERS / environment)
+    (site_packages / "beside.pth").write_text(f"{packages}\n{ROOT}\n", encoding="utf-8")
+    return str(directory / "bin" / "python")
 
 
 def _client(name: str, driver: str, versions: Mapping[Transport, str | None], mode: str | None = None) -> RealClient:

@@ -53,12 +53,12 @@ async def test_tools_convert_to_and_from_langchain_tools(tmp_path: Path) -> None
     program = Path(__file__).with_name("langchain_tools.py")
     python = await python_beside("langchain", tmp_path / "environment")
     (line,) = await output(program, str(config), python=python)
-    said = json.loads(line)
-    schema = said.pop("openai")["function"]
+    report = json.loads(line)
+    schema = report.pop("openai")["function"]
     assert (schema["name"], schema["description"]) == ("local__calculate", "Add two numbers.")
     assert schema["parameters"]["required"] == ["a", "b"]
     assert schema["parameters"]["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
-    assert said == {
+    assert report == {
         "tools": ["calculate", "echo", "fail", "langchain_sum", "langchain_upper", "nothing"],
         "are": True,
         "sync": {"calculate": 3, "nothing": None, "echo": "hello", "langchain_sum": 42, "langchain_upper": "X"},

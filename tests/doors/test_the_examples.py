@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 def demo() -> tuple[str, str]:
-    """The words that start the server of the examples."""
+    """The command that starts the server of the examples."""
     return python_with_sdk(), str(SERVER)
 
 
@@ -42,9 +42,9 @@ async def test_an_example_prints_the_same_on_the_original_library_and_on_the_hub
 def test_the_two_versions_differ_only_in_imports_and_construction(program: str) -> None:
     lines = changed_lines(program)
     assert 0 < len(lines) <= 3
-    for now, was in lines:
-        assert re.fullmatch(r"from mcp_hub import [\w, ]+|import mcp_hub as \w+|\w+ = \w+\(\)", now), now
-        assert re.fullmatch(r"from [\w.]+ import [\w, ]+|import [\w.]+ as \w+|\w+ = [\w.]+", was), was
+    for line, original in lines:
+        assert re.fullmatch(r"from mcp_hub import [\w, ]+|import mcp_hub as \w+|\w+ = \w+\(\)", line), line
+        assert re.fullmatch(r"from [\w.]+ import [\w, ]+|import [\w.]+ as \w+|\w+ = [\w.]+", original), original
 
 
 async def test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             yield Served(config, {"http": f"{base}/mcp", "sse": f"{base}/sse"})
 
 
-def said(result: dict[str, Any]) -> str:
+def returned_text(result: dict[str, Any]) -> str:
     """What a tool has said, whichever package says so."""
     if "returned" in result:
         return str(result["returned"]["result"])
@@ -74,7 +74,7 @@ async def test_a_package_lists_and_calls_servers_of_both_eras(
     answer = await served.to(package, transport, [*calls, (f"{UPSTREAMS[0]}__add", {"a": "no number"})])
     assert sorted(answer["tools"]) == names
     first, second, third = answer["results"]
-    assert said(first).endswith("heard grüße")
-    assert said(second).endswith("heard grüße")
-    assert said(first) != said(second)
+    assert returned_text(first).endswith("heard grüße")
+    assert returned_text(second).endswith("heard grüße")
+    assert returned_text(first) != returned_text(second)
     assert refused(third), third

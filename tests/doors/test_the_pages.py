@@ -68,9 +68,9 @@ async def test_the_code_of_agentlys_page_prints_the_same_on_agently(tmp_path: Pa
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
 def test_the_configuration_in_a_page_is_valid_without_warnings(tmp_path: Path, page: str) -> None:
-    found = blocks(page, "yaml")
-    assert found
-    for number, text in enumerate(found):
+    configurations = blocks(page, "yaml")
+    assert configurations
+    for number, text in enumerate(configurations):
         file = tmp_path / f"{number}.yaml"
         file.touch(mode=0o600)
         file.write_text(text, encoding="utf-8")
@@ -96,13 +96,13 @@ async def test_the_commands_of_a_page_print_the_output_shown_on_the_page(tmp_pat
     env = {**os.environ, "PATH": path, "HOME": str(tmp_path), "COLUMNS": "200"}
     commands = [command for text in blocks(page, "console", "") for command in re.split(r"^\$ ", text, flags=re.M)[1:]]
     assert commands
-    for command, said in (command.split("\n", 1) for command in commands):
-        done = subprocess.run(
+    for command, shown_output in (command.split("\n", 1) for command in commands):
+        completed = subprocess.run(
             shlex.split(command), cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             timeout=RUN, check=False,
         )  # fmt: skip
-        expected = re.escape(said).replace(re.escape("..."), ".*")
-        assert re.fullmatch(expected, done.stdout, re.DOTALL), f"{command}\n{done.stdout}"
+        expected = re.escape(shown_output).replace(re.escape("..."), ".*")
+        assert re.fullmatch(expected, completed.stdout, re.DOTALL), f"{command}\n{completed.stdout}"
 
 
 def test_every_page_is_tested_and_linked() -> None:

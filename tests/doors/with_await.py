@@ -12,9 +12,9 @@ names = {"__name__": "__main__"}
 result = eval(code, names)
 
 
-async def rest() -> None:
+async def await_result() -> None:
     if inspect.iscoroutine(result):
         await result
 
 
-asyncio.run(rest())
+asyncio.run(await_result())

@@ -51,7 +51,7 @@ _SIGNATURES = f"{_ONE_PROGRAM}::test_every_parameter_of_agentscopes_toolkit_has_
 _SPANS_OF_PROGRAM = f"{_ONE_PROGRAM}::test_spans_go_to_the_programs_tracer_provider_with_the_ids_of_its_blocks"
 _PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_example_prints_what_its_operating_procedure_describes"
 
-SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
+ROW_TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 000 -------------------------------------------------------------------------------------------------
     "A000-1": (
         f"{_BY_NAME}::test_check_32_tags_match_whole_words_and_tools_are_listed_once",

@@ -22,7 +22,7 @@ _RULES = "docs/rules.md"
 _TOOLKIT = "docs/toolkit.md"
 _TOOLS = "docs/tools.md"
 
-FOUND: Final[Mapping[str, str | tuple[str, str]]] = {
+PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A000-1": "`tool_funcs`, `tool_info` and `tag_mappings` contain",
     "A000-2": "`name, desc, kwargs, func, returns, tags`, also by position",
     "A000-3": "A text is one tag",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirements.manifest import OUT, PARTLY, SHOWN
-from tests.requirements.pages import DOORS, FOUND
+from tests.requirements.manifest import OUT, PARTLY, ROW_TESTS
+from tests.requirements.pages import DOORS, PAGE_TEXTS
 from tests.requirements.rows import CHECKS, ROWS
 from tests.syntax import parsed
 
@@ -39,27 +39,27 @@ def missing(nodes: tuple[str, ...]) -> Iterator[str]:
 @functools.cache
 def claimed() -> dict[int, list[str]]:
     """Check -> the tests whose docstring begins with its number, or whose name does."""
-    found: dict[int, list[str]] = {}
+    tests_by_check: dict[int, list[str]] = {}
     for path in sorted(TESTS.rglob("*.py")):
-        for name, words in functions(str(path.relative_to(TESTS))).items():
-            numbers = re.match(r"Checks? ([\d, and]+)", words) or re.match(r"test_check_(\d+)_", name)
+        for name, docstring in functions(str(path.relative_to(TESTS))).items():
+            numbers = re.match(r"Checks? ([\d, and]+)", docstring) or re.match(r"test_check_(\d+)_", name)
             for number in re.findall(r"\d+", numbers[1]) if numbers else []:
-                found.setdefault(int(number), []).append(f"{path.name}::{name}")
-    return found
+                tests_by_check.setdefault(int(number), []).append(f"{path.name}::{name}")
+    return tests_by_check
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_requirement_has_its_tests_or_a_reason_for_none(row: str) -> None:
-    assert (row in SHOWN) is not (row in OUT), f"{row}, {ROWS[row]}: tests, or a reason why there are none"
-    if row in SHOWN:
-        assert SHOWN[row], f"{row} names no test"
-        assert list(missing(SHOWN[row])) == []
+    assert (row in ROW_TESTS) is not (row in OUT), f"{row}, {ROWS[row]}: tests, or a reason why there are none"
+    if row in ROW_TESTS:
+        assert ROW_TESTS[row], f"{row} names no test"
+        assert list(missing(ROW_TESTS[row])) == []
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_is_found_from_the_page_of_its_document(row: str) -> None:
     door = DOORS[row.partition("-")[0]]
-    page, text = found if isinstance(found := FOUND[row], tuple) else (door, found)
+    page, text = entry if isinstance(entry := PAGE_TEXTS[row], tuple) else (door, entry)
     start = TESTS.parent / door
     linked = {(start.parent / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)", start.read_text())}
     assert page == door or TESTS.parent / page in linked, f"{door} does not link to {page}"
@@ -67,9 +67,9 @@ def test_every_row_is_found_from_the_page_of_its_document(row: str) -> None:
 
 
 def test_the_manifest_has_no_unknown_rows() -> None:
-    assert {*SHOWN, *OUT} <= set(ROWS)
-    assert set(FOUND) == set(ROWS)
-    assert set(PARTLY) <= set(SHOWN), "where nothing is done, OUT says why"
+    assert {*ROW_TESTS, *OUT} <= set(ROWS)
+    assert set(PAGE_TEXTS) == set(ROWS)
+    assert set(PARTLY) <= set(ROW_TESTS), "where nothing is done, OUT says why"
     assert all(reason.strip() for reason in (*OUT.values(), *PARTLY.values()))
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError, is_exempt, is_this_machine
 
-FAR = "mcp.example"
+REMOTE_HOST = "mcp.example"
 
 
-def way(environ: dict[str, str], scheme: str = "https", host: str = FAR, port: int = 443) -> str | None:
+def proxy_text(environ: dict[str, str], scheme: str = "https", host: str = REMOTE_HOST, port: int = 443) -> str | None:
     """The proxy of an environment as a text."""
     proxy = ProxyRules.of(environ).proxy_for(scheme, host, port)
     return None if proxy is None else f"{proxy} {proxy.source}"
@@ -33,8 +33,8 @@ def way(environ: dict[str, str], scheme: str = "https", host: str = FAR, port: i
     ],
 )
 def test_proxy_variables_are_read_as_by_curl(environ: dict[str, str], http: str | None, https: str | None) -> None:
-    assert way(environ, "http", port=80) == http
-    assert way(environ) == https
+    assert proxy_text(environ, "http", port=80) == http
+    assert proxy_text(environ) == https
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,20 @@ def test_any_text_is_parsed_as_a_proxy_url_or_refused(written: str) -> None:
 @pytest.mark.parametrize(
     ("exempt", "host", "port", "is_one"),
     [
-        ("", FAR, 443, False),
-        ("*", FAR, 443, True),
+        ("", REMOTE_HOST, 443, False),
+        ("*", REMOTE_HOST, 443, True),
         ("*,x", "y.test", 443, False),
-        ("example", FAR, 443, True),
-        (".example", FAR, 443, True),
-        ("*.example", FAR, 443, True),
-        (".mcp.example", FAR, 443, True),
-        ("cp.example", FAR, 443, False),
-        ("MCP.Example.", FAR, 443, True),
+        ("example", REMOTE_HOST, 443, True),
+        (".example", REMOTE_HOST, 443, True),
+        ("*.example", REMOTE_HOST, 443, True),
+        (".mcp.example", REMOTE_HOST, 443, True),
+        ("cp.example", REMOTE_HOST, 443, False),
+        ("MCP.Example.", REMOTE_HOST, 443, True),
         ("mcp.example", "mcp.example.", 443, True),
-        ("mcp.example:443", FAR, 443, True),
-        ("mcp.example:8443", FAR, 443, False),
-        ("a.test, mcp.example", FAR, 443, True),
-        ("a.test mcp.example", FAR, 443, True),
+        ("mcp.example:443", REMOTE_HOST, 443, True),
+        ("mcp.example:8443", REMOTE_HOST, 443, False),
+        ("a.test, mcp.example", REMOTE_HOST, 443, True),
+        ("a.test mcp.example", REMOTE_HOST, 443, True),
         ("10.0.0.0/8", "10.1.2.3", 443, True),
         ("10.0.0.0/8", "11.1.2.3", 443, False),
         ("10.1.2.3", "10.1.2.3", 443, True),
@@ -109,8 +109,8 @@ def test_any_text_is_parsed_as_a_proxy_url_or_refused(written: str) -> None:
         ("[fd00::1]:443", "fd00::1", 443, True),
         ("[fd00::1]:80", "fd00::1", 443, False),
         ("10.0.0.0/8", "::ffff:10.1.2.3", 443, True),
-        (",,  ,", FAR, 443, False),
-        (".", FAR, 443, False),
+        (",,  ,", REMOTE_HOST, 443, False),
+        (".", REMOTE_HOST, 443, False),
     ],
 )
 def test_no_proxy_matches_suffixes_networks_and_ports(exempt: str, host: str, port: int, is_one: bool) -> None:
@@ -127,7 +127,7 @@ def test_any_text_in_no_proxy_is_accepted(exempt: str, host: str, port: int) -> 
 )
 def test_requests_to_loopback_use_only_a_proxy_of_their_entry(host: str) -> None:
     assert is_this_machine(host)
-    assert way({"ALL_PROXY": "http://a:1"}, host=host) is None
+    assert proxy_text({"ALL_PROXY": "http://a:1"}, host=host) is None
     assert ProxyRules.of({}, "http://a:1").proxy_for("https", host, 443) is None
     assert ProxyRules.of({}, "http://a:1", own=True).proxy_for("https", host, 443) is not None
 
@@ -135,7 +135,7 @@ def test_requests_to_loopback_use_only_a_proxy_of_their_entry(host: str) -> None
 def test_a_configured_proxy_overrides_the_variables_and_no_proxy_applies_to_the_root_proxy() -> None:
     environ = {"HTTPS_PROXY": "http://a:1", "NO_PROXY": "other.test"}
     root, entry = ProxyRules.of(environ, "http://b:2"), ProxyRules.of(environ, "http://b:2", own=True)
-    assert str(root.proxy_for("https", FAR, 443)) == "http://b:2"
+    assert str(root.proxy_for("https", REMOTE_HOST, 443)) == "http://b:2"
     assert root.proxy_for("https", "other.test", 443) is None
     assert str(entry.proxy_for("https", "other.test", 443)) == "http://b:2"
-    assert ProxyRules.of(environ, "direct").proxy_for("https", FAR, 443) is None
+    assert ProxyRules.of(environ, "direct").proxy_for("https", REMOTE_HOST, 443) is None
