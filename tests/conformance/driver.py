@@ -25,7 +25,7 @@ VALUES: Final[dict[Any, Any]] = {"string": "a", "integer": 1, "number": 1, "bool
 Json = dict[str, Any]
 
 
-def filled_in(schema: Json) -> Json:
+def filled_form(schema: Json) -> Json:
     """A form sent off as it is: every field with its default."""
     properties = schema.get("properties", {})
     return {name: field.get("default", VALUES.get(field.get("type"))) for name, field in properties.items()}
@@ -37,7 +37,7 @@ def answer(method: str, params: Json) -> Json:
         return {"roots": []}
     if method == "sampling/createMessage":
         return {"role": "assistant", "model": "none", "content": {"type": "text", "text": "yes"}}
-    return {"action": "accept", "content": filled_in(params.get("requestedSchema", {}))}
+    return {"action": "accept", "content": filled_form(params.get("requestedSchema", {}))}
 
 
 class Driver:
@@ -47,7 +47,7 @@ class Driver:
         self._client = client
         self._answered = 0
 
-    async def introduce(self) -> None:
+    async def shake_hands(self) -> None:
         """Shake hands, if it is of that era."""
         if self._client.modern:
             return
@@ -108,7 +108,9 @@ async def use_everything(driver: Driver, config: Path, tool_calls: list[Json]) -
     tool_calls = [
         {**requested, "name": exposed_names.get(requested["name"], requested["name"])} for requested in tool_calls
     ]
-    for tool_call in tool_calls or [{"name": name, "arguments": filled_in(schema)} for name, schema in schemas.items()]:
+    for tool_call in tool_calls or [
+        {"name": name, "arguments": filled_form(schema)} for name, schema in schemas.items()
+    ]:
         if tool_call["name"] == exposed_names.get("json_schema_echo"):
             tool_call["arguments"] = {"schema": schemas[exposed_names["json_schema_2020_12_tool"]]}
         await call(driver, config, {"name": tool_call["name"], "arguments": tool_call["arguments"]})
@@ -133,5 +135,5 @@ async def drive(era: str, url: str, environ: Mapping[str, str]) -> None:
             await signing_in.sign_in(config, scenario)
         async with spawned([*HUB, "serve", "--config", str(config)], modern=era == "modern") as client:
             driver = Driver(client)
-            await driver.introduce()
+            await driver.shake_hands()
             await use_everything(driver, config, context.get("toolCalls", []))

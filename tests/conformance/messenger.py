@@ -13,5 +13,5 @@ _, port, url = sys.argv
 with socket.create_connection(("127.0.0.1", int(port))) as tests:
     environ = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
     tests.sendall(json.dumps({"url": url, "environ": environ}).encode() + b"\n")
-    trouble = tests.makefile("r").read()
-sys.exit(trouble or 0)
+    failure = tests.makefile("r").read()
+sys.exit(failure or 0)

@@ -154,11 +154,11 @@ def _report(results: Path, printed: str) -> Report:
     for file in sorted(results.rglob("checks.json")):
         scenario = _scenario(file.relative_to(results).parent)
         checks = json.loads(file.read_text())
-        bad = tuple(f"{c['id']}: {c.get('errorMessage')}" for c in checks if c["status"] == "FAILURE")
+        failures = tuple(f"{c['id']}: {c.get('errorMessage')}" for c in checks if c["status"] == "FAILURE")
         if advice := tuple(check["id"] for check in checks if check["status"] == "WARNING"):
             warned[scenario] = advice
-        if bad:
-            failed[scenario] = bad
+        if failures:
+            failed[scenario] = failures
         elif any(check["status"] == "SUCCESS" for check in checks):
             passed.add(scenario)
     return Report(frozenset(passed), failed, printed, warned)

@@ -43,7 +43,7 @@ class Talk:
         assert last.pop("id") == self._last
         return notified, last
 
-    async def begin(self) -> None:
+    async def shake_hands(self) -> None:
         """Shake hands, where that is done."""
         if not self.modern:
             info = {"name": "raw", "version": "1"}
@@ -105,7 +105,7 @@ async def over_stdio(command: Sequence[str], modern: bool) -> AsyncIterator[Talk
     )
     try:
         talk = Lines(process, modern)
-        await talk.begin()
+        await talk.shake_hands()
         yield talk
     finally:
         assert process.stdin is not None
@@ -119,7 +119,7 @@ async def over_http(url: str, modern: bool) -> AsyncIterator[Talk]:
     """A client of a server on a network."""
     async with ClientSession(timeout=ClientTimeout(total=PATIENCE)) as http:
         talk = Posts(http, url, modern)
-        await talk.begin()
+        await talk.shake_hands()
         yield talk
 
 

@@ -20,7 +20,7 @@ class Mirror:
         self._seed = seed
         self._catalog = Catalog(seed)
 
-    def take(self, message: Json) -> list[Json]:
+    def answer_message(self, message: Json) -> list[Json]:
         """Everything there is to say to a message, its answer last."""
         if "id" not in message or "method" not in message:
             return []
@@ -72,7 +72,7 @@ class Mirror:
 
 def over_stdio(mirror: Mirror) -> None:
     for line in sys.stdin:
-        for message in mirror.take(json.loads(line)):
+        for message in mirror.answer_message(json.loads(line)):
             sys.stdout.write(json.dumps(message, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
@@ -82,7 +82,7 @@ def over_http(mirror: Mirror, port: int) -> None:
 
     async def post(request: web.Request) -> web.Response:
         message: Any = json.loads(await request.read())
-        replies = mirror.take(message)
+        replies = mirror.answer_message(message)
         headers = {"Mcp-Session-Id": "mirror"} if message.get("method") == "initialize" else {}
         if not replies:
             return web.Response(status=202)

@@ -8,7 +8,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_DEEP = 4
+_MAX_DEPTH = 4
 _OF_TYPE: Mapping[str, Any] = {
     "string": "a",
     "integer": 1,
@@ -39,7 +39,7 @@ PROBES: tuple[Any, ...] = (
 
 
 def _resolved(schema: Any, root: Json) -> Json:
-    for _ in range(_DEEP):
+    for _ in range(_MAX_DEPTH):
         if not isinstance(schema, dict) or not isinstance(reference := schema.get("$ref"), str):
             break
         target: Any = root
@@ -73,7 +73,7 @@ def valid(schema: Any, root: Json, values: Mapping[str, Any], name: str = "", de
     if kind == "array":
         prefix = schema.get("prefixItems") or []
         items = prefix or [schema.get("items", {})] * max(1, schema.get("minItems", 1))
-        return [valid(item, root, values, "", depth + 1) for item in items] if depth < _DEEP else []
+        return [valid(item, root, values, "", depth + 1) for item in items] if depth < _MAX_DEPTH else []
     if kind == "string":
         return _OF_FORMAT.get(schema.get("format", ""), "a" * max(1, schema.get("minLength", 1)))
     least = schema.get("minimum", schema.get("exclusiveMinimum"))
@@ -114,7 +114,7 @@ def varied(schema: Any, root: Json, values: Mapping[str, Any], usual: Any, depth
     for item in schema.get("enum", ()):
         yield from spelled(item)
     yield from PROBES
-    if depth >= _DEEP:
+    if depth >= _MAX_DEPTH:
         return
     if isinstance(usual, list):
         items = schema.get("items") if isinstance(schema.get("items"), dict) else {}

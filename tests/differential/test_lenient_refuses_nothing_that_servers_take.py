@@ -32,7 +32,7 @@ ANSWER: Final = 10.0
 Json = dict[str, Any]
 
 
-async def answered(client: StdioClient, tool: str, arguments: Json) -> Json | None:
+async def result_of(client: StdioClient, tool: str, arguments: Json) -> Json | None:
     """The result of a call; None for an error of the protocol and for no answer in time."""
     try:
         async with asyncio.timeout(ANSWER):
@@ -46,7 +46,7 @@ def refused(result: Json | None) -> bool:
     return bool(meta.get("mcp-hub/error", {}).get("code") == "invalid_parameters")
 
 
-def generated(server: ArgumentServer, tools: list[Json], place: Place) -> list[tuple[str, Json]]:
+def sample_calls(server: ArgumentServer, tools: list[Json], place: Place) -> list[tuple[str, Json]]:
     """Different calls of a server's tools: two valid ones of each, and as many of the others as there is time for."""
     valid: list[tuple[str, Json]] = []
     variants: dict[str, tuple[str, Json]] = {}
@@ -67,11 +67,11 @@ async def wrongly_refused(
     own = [tool for tool in tools if tool["name"].startswith(prefix)]
     listed = [{**tool, "name": tool["name"].removeprefix(prefix)} for tool in own]
     completed, accepted = 0, []
-    for tool, arguments in generated(server, listed, place):
-        result = await answered(checked, prefix + tool, arguments)
+    for tool, arguments in sample_calls(server, listed, place):
+        result = await result_of(checked, prefix + tool, arguments)
         completed += result is not None and not result.get("isError")
         if refused(result):
-            result = await answered(unchecked, prefix + tool, arguments)
+            result = await result_of(unchecked, prefix + tool, arguments)
             assert not refused(result), "a hub without validation has refused arguments"
             if result is not None and not result.get("isError"):
                 accepted.append(f"{prefix}{tool} {json.dumps(arguments)}")
@@ -102,8 +102,8 @@ async def test_default_validation_refuses_no_call_that_a_real_server_answers(tmp
         ):
             tools = (await checked.request("tools/list"))["tools"]
             await unchecked.request("tools/list")
-            tried = (wrongly_refused(server, checked, unchecked, tools, place) for server in ARGUMENT_SERVERS)
-            outcomes = await asyncio.gather(*tried)
+            comparisons = (wrongly_refused(server, checked, unchecked, tools, place) for server in ARGUMENT_SERVERS)
+            outcomes = await asyncio.gather(*comparisons)
     assert [call for accepted, _ in outcomes for call in accepted] == []
     assert {
         server.name

@@ -42,7 +42,7 @@ def mirror(seed: int) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def both_ways(
+async def direct_and_through_hub(
     tmp: Path, seed: int, transport: str, modern: bool, rules: dict[str, Any]
 ) -> AsyncIterator[tuple[Talk, Talk]]:
     """A client of the server itself, and one of a hub with nothing else behind it; both over `transport`."""
@@ -68,7 +68,7 @@ async def both_ways(
         yield direct, hub
 
 
-def spelled(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Equal exactly for values that are equal in every member, its order, and the type and value of every number."""
     return json.dumps(value)
 
@@ -80,13 +80,13 @@ def spelled(value: Any) -> str:
 async def test_responses_and_the_messages_before_them_equal_those_of_a_direct_connection(
     tmp_path: Path, seed: int, transport: str, modern: bool, rules: dict[str, Any]
 ) -> None:
-    async with both_ways(tmp_path, seed, transport, modern, rules) as (direct, hub):
+    async with direct_and_through_hub(tmp_path, seed, transport, modern, rules) as (direct, hub):
         for method, key, _ in LISTS:
             _, expected = await direct.ask(method, {})
             _, actual = await hub.ask(method, {})
-            assert spelled(actual["result"][key]) == spelled(expected["result"][key])
+            assert json_text(actual["result"][key]) == json_text(expected["result"][key])
         for number, (method, params) in enumerate(requests(seed, COUNT)):
             token = (None, number, f"token-{number}")[number % 3]
             expected_all = await direct.ask(method, params, token)
             actual_all = await hub.ask(method, params, token)
-            assert spelled(actual_all) == spelled(expected_all), method
+            assert json_text(actual_all) == json_text(expected_all), method

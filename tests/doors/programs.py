@@ -20,7 +20,7 @@ RUN = 180.0
 """Seconds one program may take; a bound against hangs."""
 
 
-def as_it_was(program: str) -> str:
+def original_source(program: str) -> str:
     """A program before the hub: each line that says what it `was:` is that again."""
     lines = (EXAMPLES / program).read_text(encoding="utf-8").splitlines()
     return "\n".join(re.sub(r"^(\s*).*  # was: (.*)$", r"\1\2", line) for line in lines) + "\n"
@@ -38,7 +38,7 @@ def blocks(page: str, language: str, mark: str = "after") -> list[str]:
     return re.findall(rf"^```{language} ?{mark}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def promised(code: str) -> list[str]:
+def documented_output(code: str) -> list[str]:
     """The lines a page says its code prints."""
     return re.findall(r"^# → (.*)$", code, re.MULTILINE)
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.doors.packages import python_beside, python_of
-from tests.doors.programs import EXAMPLES, SERVER, as_it_was, changed_lines, output
+from tests.doors.programs import EXAMPLES, SERVER, changed_lines, original_source, output
 from tests.fakes.forks import python_with_sdk
 from tests.fakes.json_api import Answer, json_api
 from tests.policy.tries.counted import counting_http
@@ -32,7 +32,7 @@ ORIGINALS = {"agently_tools.py": "agently", "agentscope_toolkit.py": "agentscope
 @pytest.mark.parametrize("program", ORIGINALS)
 async def test_an_example_prints_the_same_on_the_original_library_and_on_the_hub(tmp_path: Path, program: str) -> None:
     original = tmp_path / program
-    original.write_text(as_it_was(program), encoding="utf-8")
+    original.write_text(original_source(program), encoding="utf-8")
     before = await output(original, *demo(), python=python_of(ORIGINALS[program]))
     assert len(before) > 10
     assert await output(EXAMPLES / program, *demo()) == before
@@ -51,7 +51,7 @@ async def test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit(tmp_pat
     """One environment has AgentScope and the hub. The agent, its plan and its MCP client are AgentScope's own."""
     program = EXAMPLES / "agentscope_agent.py"
     original = tmp_path / program.name
-    original.write_text(as_it_was(program.name), encoding="utf-8")
+    original.write_text(original_source(program.name), encoding="utf-8")
     assert len(changed_lines(program.name)) == 1
     python = await python_beside("agentscope1", tmp_path / "beside")
     before = await output(original, *demo(), python=python)

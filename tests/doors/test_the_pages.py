@@ -14,7 +14,7 @@ import pytest
 
 from mcp_hub.hub.composition import read_config
 from tests.doors.packages import python_of
-from tests.doors.programs import EXAMPLES, PAGES, RUN, SERVER, blocks, output, promised, search_engine
+from tests.doors.programs import EXAMPLES, PAGES, RUN, SERVER, blocks, documented_output, output, search_engine
 from tests.fakes.forks import python_with_sdk
 from tests.peers.programs import NPM, installed
 
@@ -38,19 +38,21 @@ async def test_the_code_of_a_page_prints_the_output_shown_on_the_page(tmp_path: 
         env["SEARCH_URL"] = url
         printed = await output(Path(__file__).with_name(PYTHON), str(program), cwd=tmp_path, env=env)
     assert printed
-    assert printed == promised(code)
+    assert printed == documented_output(code)
 
 
 @pytest.mark.parametrize("page", ORIGINALS)
 async def test_the_code_of_a_page_prints_the_same_on_the_original(tmp_path: Path, page: str) -> None:
     """The imports before the hub, then the block that stays."""
-    stays = blocks(page, "python")[1]
+    unchanged_block = blocks(page, "python")[1]
     program = tmp_path / "page.py"
-    program.write_text("\n".join([*blocks(page, "python", "before"), stays]), encoding="utf-8")
+    program.write_text("\n".join([*blocks(page, "python", "before"), unchanged_block]), encoding="utf-8")
     (tmp_path / "examples").symlink_to(EXAMPLES)
-    assert promised(stays)
+    assert documented_output(unchanged_block)
     runner = Path(__file__).with_name(PYTHON)
-    assert await output(runner, str(program), cwd=tmp_path, python=python_of(ORIGINALS[page])) == promised(stays)
+    assert await output(runner, str(program), cwd=tmp_path, python=python_of(ORIGINALS[page])) == documented_output(
+        unchanged_block
+    )
 
 
 async def test_the_code_of_agentlys_page_prints_the_same_on_agently(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ async def test_the_code_of_agentlys_page_prints_the_same_on_agently(tmp_path: Pa
     (tmp_path / "examples").symlink_to(EXAMPLES)
     runner = Path(__file__).with_name(PYTHON)
     printed = await output(runner, str(program), cwd=tmp_path, python=python_of("agently"))
-    assert printed == promised("\n".join(code))
+    assert printed == documented_output("\n".join(code))
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)

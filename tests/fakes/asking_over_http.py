@@ -47,7 +47,7 @@ def text(value: Any) -> Json:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-async def put(context: Any, question: Json, *, aside: bool = False) -> Json:
+async def ask_client(context: Any, question: Json, *, aside: bool = False) -> Json:
     """The client's answer to one question of the handshake era, on the stream of the call or, `aside`, of no call."""
     kind, params = REQUESTS[question["method"]]
     request = kind(params=params.model_validate(question.get("params", {}))) if params is not None else kind()
@@ -84,7 +84,7 @@ async def call(context: Any, params: types.CallToolRequestParams) -> Json:
         return {"resultType": "input_required", "inputRequests": {f"key{n}": question for n in range(count)}}
     if modern:
         return rounds(context, question, count)
-    return text([await put(context, question, aside=params.name == "aside") for _ in range(count)])
+    return text([await ask_client(context, question, aside=params.name == "aside") for _ in range(count)])
 
 
 async def answer_call(context: Any, params: types.CallToolRequestParams) -> Any:

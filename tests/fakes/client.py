@@ -43,7 +43,7 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
-HELD: Final = 1.0
+STREAM_GRACE: Final = 1.0
 """Seconds that streams may stay open after their process has ended, as a process of its own holds them."""
 
 
@@ -193,7 +193,7 @@ class StdioClient:
         """The exit code, once what the process has written is read, which asyncio does not wait for."""
         async with asyncio.timeout(PATIENCE):
             code = await self.process.wait()
-        await asyncio.wait(self._tasks, timeout=HELD)
+        await asyncio.wait(self._tasks, timeout=STREAM_GRACE)
         return code
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 FILE = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 """What no other process has, also none that has the same id later."""
-LOOK_EVERY = 0.02
+POLL_INTERVAL = 0.02
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("do", "ask")]
 TEMPLATES = [{"uriTemplate": "x:{name}", "name": "any"}]
 CAPABILITIES = {"tools": {}, **({"resources": {"subscribe": True}} if len(sys.argv) > 2 else {})}
@@ -43,11 +43,11 @@ def execute(id: str) -> dict:
 
 def ask(request_id: object, id: str) -> None:
     question = f"q{next(question_numbers)}"
-    answered = waiting[question] = threading.Event()
+    answer_event = waiting[question] = threading.Event()
     schema = {"type": "object", "properties": {}}
     params = {"message": id, "requestedSchema": schema}
     send({"id": question, "method": "elicitation/create", "params": params})
-    if answered.wait(60):
+    if answer_event.wait(60):
         send({"id": request_id, "result": execute(id)})
 
 
@@ -59,7 +59,7 @@ def announce_changes(path: str) -> None:
             line = changes.readline()
             if not line.endswith("\n"):
                 changes.seek(changes.tell() - len(line))
-                time.sleep(LOOK_EVERY)
+                time.sleep(POLL_INTERVAL)
                 continue
             uri, number = line.split()
             if uri in watched:

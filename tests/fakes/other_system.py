@@ -89,7 +89,7 @@ def _unavailable(*_: object) -> None:
     raise NotImplementedError
 
 
-def become(system: str) -> None:
+def imitate(system: str) -> None:
     """Makes this process look like one of `system` to modules that are imported from now on."""
     for name in [name for name in sys.modules if name.partition(".")[0] in {PROJECT, *NO_MODULES[system]}]:
         del sys.modules[name]
@@ -120,12 +120,12 @@ def modules() -> list[str]:
     return [name for name in names if not name.endswith(".__main__")]
 
 
-def imported(system: str) -> int:
+def import_all(system: str) -> int:
     """Imports each module of the project as on the other system, and prints those that fail."""
     names = modules()
     for name in names:
         importlib.import_module(name)
-    become(system)
+    imitate(system)
     failed = 0
     for name in names:
         try:
@@ -140,10 +140,10 @@ def run(system: str, arguments: Sequence[str]) -> int:
     """Runs a command of the hub as on the other system; returns its exit code."""
     for name in (*modules(), *INSTALLED):
         importlib.import_module(name)  # so that what it is made of is that of this system
-    become(system)
+    imitate(system)
     return importlib.import_module("mcp_hub.cli").main(list(arguments))
 
 
 if __name__ == "__main__":
     _, system_name, command, *argv = sys.argv
-    sys.exit(imported(system_name) if command == "import" else run(system_name, argv))
+    sys.exit(import_all(system_name) if command == "import" else run(system_name, argv))

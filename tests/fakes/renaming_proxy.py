@@ -9,14 +9,14 @@ assert child.stdin is not None
 assert child.stdout is not None
 
 
-def answers() -> None:
+def relay_answers() -> None:
     assert child.stdout is not None
     for line in child.stdout:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
 
 
-thread = threading.Thread(target=answers)
+thread = threading.Thread(target=relay_answers)
 thread.start()
 for line in sys.stdin.buffer:
     child.stdin.write(line.replace(b'"name":"mcp-hub"', b'"name":"proxy"'))

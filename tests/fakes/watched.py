@@ -31,7 +31,7 @@ SAMPLE = 0.02
 UNSEEN = 5
 """Times the limit that a callback may take which was hardly seen at work: time in which its host stops a virtual
 machine counts as processor time of whatever runs, and cannot be told from one long operation of the interpreter."""
-ENOUGH = 3
+MIN_SAMPLES = 3
 """Looks at a long callback without which it was hardly seen."""
 
 CALLED_BY_THE_LOOP = (
@@ -125,7 +125,7 @@ class Watch:
 
     def _report(self, seconds: float, callback: Callable[..., Any]) -> None:
         frames = sum(self._longest.values()) + self._imports
-        was_sampled = len(self._stacks) >= max(ENOUGH, (seconds - self._limit / 2) / SAMPLE / 3)
+        was_sampled = len(self._stacks) >= max(MIN_SAMPLES, (seconds - self._limit / 2) / SAMPLE / 3)
         if seconds - frames <= self._limit * (1 if was_sampled else UNSEEN):
             return
         facts = {

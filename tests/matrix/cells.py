@@ -98,16 +98,16 @@ class Room:
 async def connected(transport: str, era: str, urls: dict[str, str], config: Path) -> AsyncIterator[tuple[Client, Room]]:
     """A client of the hub that can be asked everything."""
     room = Room()
-    async with _opened(transport, era, urls, config, {}) as first:
+    async with _hub_client(transport, era, urls, config, {}) as first:
         await first.list_tools()  # waits for all servers: from now on everything is known at once
     options: Json = {"logging_callback": room.log, "message_handler": room.receive, "sampling_callback": room.sample}
     options |= {"elicitation_callback": room.elicit, "list_roots_callback": room.roots}
-    async with _opened(transport, era, urls, config, options) as client:
+    async with _hub_client(transport, era, urls, config, options) as client:
         await client.list_tools()
         yield client, room
 
 
-def _opened(transport: str, era: str, urls: dict[str, str], config: Path, options: Json) -> Client:
+def _hub_client(transport: str, era: str, urls: dict[str, str], config: Path, options: Json) -> Client:
     server: Any = StdioServerParameters(command=HUB[0], args=[*HUB[1:], "--config", str(config)], cwd=str(ROOT))
     if transport != "stdio":
         server = (sse_client if transport == "sse" else streamable_http_client)(urls[transport])

@@ -39,16 +39,16 @@ class Hubs:
     """Every tool of every server as the hub names it, asked of the servers themselves."""
 
     async def serve(
-        self, client: str, transport: Transport, servers: list[str], through: str | None = None
+        self, client: str, transport: Transport, servers: list[str], meta_tool: str | None = None
     ) -> dict[str, Any]:
         """Let a client list all tools and call the known one of each of these servers, or a tool of the hub's do it."""
-        called = [REAL_SERVERS[name] for name in servers]
-        calls = [(f"{server.name}__{server.tool}", server.arguments(self.place)) for server in called]
-        if through == "hub_call":
-            calls = [(through, {"tool": tool, "arguments": arguments}) for tool, arguments in calls]
-        elif through == "hub_run":
+        servers_called = [REAL_SERVERS[name] for name in servers]
+        calls = [(f"{server.name}__{server.tool}", server.arguments(self.place)) for server in servers_called]
+        if meta_tool == "hub_call":
+            calls = [(meta_tool, {"tool": tool, "arguments": arguments}) for tool, arguments in calls]
+        elif meta_tool == "hub_run":
             calls = [
-                (through, {"code": f"await {identifier_of(tool)}(**{tool_arguments!r})"})
+                (meta_tool, {"code": f"await {identifier_of(tool)}(**{tool_arguments!r})"})
                 for tool, tool_arguments in calls
             ]
         command = [*HUB, "--config", str(self.config)] if transport == "stdio" else None
@@ -65,8 +65,8 @@ async def hubs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hubs]:
         async with network_server(command, port, log=tmp / "hub.log"):
             base = f"http://127.0.0.1:{port}"
             # The hub of each client need not start all of them again: it has their lists from the first one.
-            started = hub_config(place, name="started", defaults={"lazy": True})
-            yield Hubs(place, started, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
+            stdio_config = hub_config(place, name="started", defaults={"lazy": True})
+            yield Hubs(place, stdio_config, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
 
 
 async def _tools_of_all(place: Place) -> list[str]:
@@ -121,16 +121,20 @@ async def test_every_client_lists_and_calls_in_each_way_of_exposing(tmp_path: Pa
             urls: dict[Transport, str] = {"http": f"{base}{port}/mcp", "sse": f"{base}{port}/sse"}
             hubs = Hubs(place, config, urls, [])
             some_at_once = asyncio.Semaphore(3)
-            own = {"search": "hub_call", "code": "hub_run"}.get(expose)
-            few = ["hub_search", own, "time__get_current_time", "time__convert_time"]
+            meta_tool = {"search": "hub_call", "code": "hub_run"}.get(expose)
+            exposed_tools = ["hub_search", meta_tool, "time__get_current_time", "time__convert_time"]
 
             async def serve(number: int, client: RealClient) -> None:
                 transport = list(client.versions)[number % len(client.versions)]
                 # The inspector refuses what it was not listed, and calls it as the hub's tool says.
-                through = own if expose == "code" or client.name == "inspector" else None
+                tool_used = meta_tool if expose == "code" or client.name == "inspector" else None
                 async with some_at_once:
-                    answer = await hubs.serve(client.name, transport, servers, through)
-                assert (answer["tools"] == few) == (own is not None), (client.name, transport, answer["tools"])
+                    answer = await hubs.serve(client.name, transport, servers, tool_used)
+                assert (answer["tools"] == exposed_tools) == (meta_tool is not None), (
+                    client.name,
+                    transport,
+                    answer["tools"],
+                )
                 for name, result in zip(servers, answer["results"], strict=True):
                     assert REAL_SERVERS[name].expected in text_of(result)
 

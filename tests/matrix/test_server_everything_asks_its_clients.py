@@ -33,7 +33,7 @@ URL = "https://example.com/consent"
 
 
 @contextlib.asynccontextmanager
-async def meeting(tmp: Path, transport: str, server: str, era: str) -> AsyncIterator[Cell]:
+async def client_session(tmp: Path, transport: str, server: str, era: str) -> AsyncIterator[Cell]:
     """A client that has made a first call, and so has a session of its own."""
     async with contextlib.AsyncExitStack() as stack:
         place = await stack.enter_async_context(real_servers(tmp, [server]))
@@ -55,7 +55,7 @@ async def tools_of(cell: Cell) -> set[str]:
 async def test_server_everythings_tools_for_sampling_elicitation_and_roots_work(
     tmp_path: Path, transport: str, server: str, era: str
 ) -> None:
-    async with meeting(tmp_path, transport, server, era) as cell:
+    async with client_session(tmp_path, transport, server, era) as cell:
         # A server that is quick has changed its list before the first call was answered.
         async with cell.hearing("notifications/tools/list_changed", since=0), asyncio.timeout(PATIENCE):
             while not await tools_of(cell) >= TOOLS:
@@ -70,7 +70,7 @@ async def test_server_everythings_tools_for_sampling_elicitation_and_roots_work(
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_modern_client_gets_the_urls_from_the_servers_error(tmp_path: Path, transport: str) -> None:
-    async with meeting(tmp_path, transport, "everything_stdio", "modern") as cell:
+    async with client_session(tmp_path, transport, "everything_stdio", "modern") as cell:
         async with asyncio.timeout(PATIENCE):
             while not await tools_of(cell) >= TOOLS:
                 await cell.changed()
@@ -80,7 +80,7 @@ async def test_a_modern_client_gets_the_urls_from_the_servers_error(tmp_path: Pa
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_server_everythings_resource_updates_arrive(tmp_path: Path, era: str) -> None:
-    async with meeting(tmp_path, "stdio", "everything_stdio", era) as cell:
+    async with client_session(tmp_path, "stdio", "everything_stdio", era) as cell:
         uri = (await cell.all_of("resources"))[0]["uri"]
         async with cell.watching(uri) as updated:
             await cell.text("toggle-subscriber-updates")

@@ -22,7 +22,7 @@ MODULES = {
 }
 
 
-def shown() -> dict[str, list[str]]:
+def feature_tests() -> dict[str, list[str]]:
     """Feature -> the tests that show it."""
     tests_by_feature: dict[str, list[str]] = {}
     for name, test in inspect.getmembers(features, inspect.isfunction):
@@ -35,13 +35,13 @@ def shown() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("feature", features.FEATURES)
 def test_every_feature_is_shown_by_a_test(feature: str) -> None:
-    assert shown().get(feature), f"no test shows that {features.FEATURES[feature]}"
+    assert feature_tests().get(feature), f"no test shows that {features.FEATURES[feature]}"
 
 
 def test_every_test_shows_a_feature_of_the_manifest() -> None:
     tests = {name for name, _ in inspect.getmembers(features, inspect.isfunction) if name.startswith("test_")}
-    assert {name for names in shown().values() for name in names} == tests
-    assert set(shown()) <= set(features.FEATURES)
+    assert {name for names in feature_tests().values() for name in names} == tests
+    assert set(feature_tests()) <= set(features.FEATURES)
 
 
 def test_every_test_runs_in_every_cell() -> None:

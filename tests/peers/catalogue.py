@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from tests.fakes.client import free_port
 from tests.fakes.forks import python_with, python_with_sdk
-from tests.peers.programs import ENDED, HERE, MCP1, NODE, NPM, SERVERS, installed, network_server, run
+from tests.peers.programs import END_BOUND, HERE, MCP1, NODE, NPM, SERVERS, installed, network_server, run
 
 Transport = Literal["stdio", "http", "sse"]
 Era = Literal["handshake", "modern"]
@@ -232,7 +232,7 @@ SERVERS_BY_NAME: Mapping[str, RealServer] = {**REAL_SERVERS, **ONE_ERA_SERVERS}
 async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) -> AsyncIterator[Place]:
     """Everything the named servers need: their files, the page, and those on a network, started and accepting."""
     async with contextlib.AsyncExitStack() as stack:
-        place = Place(tmp, stack.enter_context(_page_served()))
+        place = Place(tmp, stack.enter_context(_serve_page()))
         place.file.parent.mkdir()
         place.file.write_text("grüße aus der Datei\n", encoding="utf-8")
         entity = {"type": "entity", "name": "hub", "entityType": "program"}
@@ -275,7 +275,7 @@ def hub_config(
 
 
 @contextlib.contextmanager
-def _page_served() -> Iterator[str]:
+def _serve_page() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             exists = self.path == "/page.txt"  # there is no robots.txt: everything is allowed
@@ -296,11 +296,11 @@ def _page_served() -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}/page.txt"
         finally:
             server.shutdown()
-            thread.join(ENDED)
+            thread.join(END_BOUND)
 
 
 async def _make_repository(path: Path) -> None:
     path.mkdir()
     author = ["-c", "user.name=tests", "-c", "user.email=tests@example.invalid", "-c", "commit.gpgsign=false"]
-    await run(["git", "init", "--quiet", str(path)], ENDED * 4)
+    await run(["git", "init", "--quiet", str(path)], END_BOUND * 4)
     await run(["git", "-C", str(path), *author, "commit", "--quiet", "--allow-empty", "-m", "the first commit"], 20)

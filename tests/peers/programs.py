@@ -15,9 +15,9 @@ NODE = PEERS / "bin" / "node"
 NPM = PEERS / "node" / "node_modules"
 SERVERS = PEERS / "servers" / "bin"
 MCP1 = PEERS / "mcp1" / "bin" / "python"
-STARTED = 60.0
+START_BOUND = 60.0
 """A server accepts connections within this, on a slow machine too."""
-ENDED = 5.0
+END_BOUND = 5.0
 
 
 class PeerMissing(Exception):
@@ -83,18 +83,20 @@ async def network_server(
     exit_wait = asyncio.ensure_future(process.wait())
     try:
         try:
-            async with asyncio.timeout(STARTED):
+            async with asyncio.timeout(START_BOUND):
                 while not await _accepts(port):
                     if exit_wait.done():
                         raise TimeoutError
                     await asyncio.wait({exit_wait}, timeout=0.05)
         except TimeoutError:
-            state = f"ended with {process.returncode}" if exit_wait.done() else f"does not listen after {STARTED:.0f} s"
+            state = (
+                f"ended with {process.returncode}" if exit_wait.done() else f"does not listen after {START_BOUND:.0f} s"
+            )
             raise PeerFailed(f"{' '.join(command)} {state}:\n{log.read_text(errors='replace')[-8000:]}") from None
         yield
     finally:
         _signal_group(process.pid, signal.SIGTERM)
-        await asyncio.wait({exit_wait}, timeout=ENDED)
+        await asyncio.wait({exit_wait}, timeout=END_BOUND)
         _signal_group(process.pid, signal.SIGKILL)
         await exit_wait
 

@@ -29,10 +29,10 @@ SENT = ("name", "description", "inputSchema")
 @pytest.fixture(scope="module")
 async def tools(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> list[Json]:
     """The tools of all servers as they list them."""
-    return await _listed(tmp_path_factory.mktemp("whole"))
+    return await _list_tools(tmp_path_factory.mktemp("whole"))
 
 
-async def _listed(tmp: Path, **defaults: Any) -> list[Json]:
+async def _list_tools(tmp: Path, **defaults: Any) -> list[Json]:
     async with real_servers(tmp, ()) as place:
         servers = {server.name: server.entry(place) for server in ARGUMENT_SERVERS}
         config = write_config(tmp, servers, expose="all", list_wait=60, call_log=False, defaults=defaults)
@@ -56,21 +56,21 @@ def _values(schema: Json) -> Iterator[Any]:
 
 
 async def test_compact_schemas_of_real_tools_accept_and_refuse_the_same(tools: list[Json]) -> None:
-    decided = 0
+    comparisons = 0
     for tool in tools:
         schema = tool["inputSchema"]
         for mode in ("strict", "lenient"):
             full, compact = CompiledSchema(schema, mode), CompiledSchema(compact_schema(schema), mode)
             for value in _values(schema):
                 assert full.accepts(value) == compact.accepts(value), (tool["name"], mode, value)
-                decided += 1
-    assert decided > 10_000
+                comparisons += 1
+    assert comparisons > 10_000
 
 
 async def test_a_hub_with_short_descriptions_and_compact_schemas_loses_no_argument(
     tools: list[Json], tmp_path: Path
 ) -> None:
-    small = await _listed(tmp_path, descriptions="first_sentence", schemas="compact")
+    small = await _list_tools(tmp_path, descriptions="first_sentence", schemas="compact")
     assert [tool["name"] for tool in small] == [tool["name"] for tool in tools]
     for small_tool, full_tool in zip(small, tools, strict=True):
         assert estimate_tool_tokens(small_tool) <= estimate_tool_tokens(full_tool)

@@ -76,7 +76,7 @@ async def navigate(client: StdioClient, url: str) -> dict[str, Any]:
     return result
 
 
-async def evaluated(client: StdioClient, function: str) -> str:
+async def evaluate(client: StdioClient, function: str) -> str:
     return await client.text("browser_evaluate", {"function": function})
 
 
@@ -84,9 +84,9 @@ async def test_the_second_call_sees_the_page_of_the_first(tmp_path: Path, page: 
     """Check 12."""
     async with hub(tmp_path, playwright(tmp_path)) as client:
         await navigate(client, page)
-        await evaluated(client, "() => { window.counter = 41 }")
-        assert "42" in await evaluated(client, "() => window.counter + 1")
-        assert "seen=1" in await evaluated(client, "() => document.cookie")
+        await evaluate(client, "() => { window.counter = 41 }")
+        assert "42" in await evaluate(client, "() => window.counter + 1")
+        assert "seen=1" in await evaluate(client, "() => document.cookie")
         assert len(servers_below(client)) == 1
 
 
@@ -103,7 +103,7 @@ async def test_a_browser_crash_between_calls_is_reported_once_and_a_new_browser_
         assert lost["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
         assert "pages, tabs and logins of before are gone" in lost["content"][0]["text"]
         await navigate(client, page)
-        assert "counter" in await evaluated(client, "() => document.title")
+        assert "counter" in await evaluate(client, "() => document.title")
 
 
 async def test_the_guard_applies_to_navigation_of_playwright_mcp(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_the_guard_applies_to_navigation_of_playwright_mcp(tmp_path: Path)
 
 
 @contextlib.asynccontextmanager
-async def on_a_port(directory: Path) -> AsyncIterator[str]:
+async def playwright_over_http(directory: Path) -> AsyncIterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -138,11 +138,11 @@ async def on_a_port(directory: Path) -> AsyncIterator[str]:
 
 
 async def test_over_http_playwright_mcps_pings_are_answered_and_its_page_stays_open(tmp_path: Path, page: str) -> None:
-    async with on_a_port(tmp_path) as url:
+    async with playwright_over_http(tmp_path) as url:
         servers = {"playwright": {"url": url, "transport": "http", "namespace": "", "timeout": 60}}
         async with hub(tmp_path, servers) as client:
             await navigate(client, page)
-            await evaluated(client, "() => { window.kept = 'still here' }")
+            await evaluate(client, "() => { window.kept = 'still here' }")
             # Longer than the server waits for the answers to two of its pings.
             await client.call("browser_wait_for", {"time": 12})
-            assert "still here" in await evaluated(client, "() => window.kept")
+            assert "still here" in await evaluate(client, "() => window.kept")

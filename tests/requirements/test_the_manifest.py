@@ -37,7 +37,7 @@ def missing(nodes: tuple[str, ...]) -> Iterator[str]:
 
 
 @functools.cache
-def claimed() -> dict[int, list[str]]:
+def check_tests() -> dict[int, list[str]]:
     """Check -> the tests whose docstring begins with its number, or whose name does."""
     tests_by_check: dict[int, list[str]] = {}
     for path in sorted(TESTS.rglob("*.py")):
@@ -75,8 +75,8 @@ def test_the_manifest_has_no_unknown_rows() -> None:
 
 @pytest.mark.parametrize("number", CHECKS)
 def test_every_check_has_a_test_that_names_it(number: int) -> None:
-    assert number in claimed(), f"no test says that it shows check {number}: {CHECKS[number]}"
+    assert number in check_tests(), f"no test says that it shows check {number}: {CHECKS[number]}"
 
 
 def test_no_test_names_a_check_that_does_not_exist() -> None:
-    assert set(claimed()) <= set(CHECKS)
+    assert set(check_tests()) <= set(CHECKS)
