@@ -59,7 +59,7 @@ async def listening(tmp: Path, config: Path) -> AsyncIterator[dict[str, str]]:
 
 @dataclass
 class Room:
-    """What one client has heard."""
+    """The notifications that one client has received."""
 
     logged: list[Any] = field(default_factory=list)
     methods: list[str] = field(default_factory=list)

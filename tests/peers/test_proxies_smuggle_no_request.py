@@ -137,7 +137,7 @@ async def behind(name: str, directory: Path) -> AsyncIterator[tuple[int, Seen]]:
 
 
 async def exchange(port: int, text: bytes) -> bytes:
-    """What the proxy answers first; it ends what is not whole."""
+    """Returns the first response of the proxy, which itself ends incomplete requests."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
