@@ -38,7 +38,7 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 @pytest.fixture
 def loopback(person: Person, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     """A registry, and indexes of npm and PyPI, that this person's commands and launchers use."""
-    with serving() as found:
-        use_indexes(found, person.home)
-        monkeypatch.setenv("MCP_HUB_REGISTRY", found.base)
-        yield found
+    with serving() as registry:
+        use_indexes(registry, person.home)
+        monkeypatch.setenv("MCP_HUB_REGISTRY", registry.base)
+        yield registry

@@ -18,10 +18,10 @@ class Person:
         self.out = self.err = ""
         self._capture = capture
 
-    def run(self, *words: str) -> int:
+    def run(self, *arguments: str) -> int:
         self._capture.readouterr()
         try:
-            code = main(words)
+            code = main(arguments)
         except SystemExit as end:
             code = int(end.code or 0)
         self.out, self.err = self._capture.readouterr()

@@ -53,8 +53,8 @@ def test_add_keeps_the_comments_and_the_order_of_the_file(person: Person) -> Non
     )
     assert person.run("add", "up", "--off", "--yes", *fake()) == OK
     after = person.config.read_text()
-    head, _, rest = after.partition("  up:\n")
-    assert head + rest[rest.index("    enabled: false\n") + len("    enabled: false\n") :] == before.decode()
+    head, _, tail = after.partition("  up:\n")
+    assert head + tail[tail.index("    enabled: false\n") + len("    enabled: false\n") :] == before.decode()
     assert person.run("remove", "up", "--yes") == OK
     assert person.config.read_bytes() == before
 
@@ -66,13 +66,13 @@ def test_a_confirmation_token_of_another_preview_is_refused(person: Person) -> N
 
 def test_a_file_that_another_program_changes_meanwhile_is_stale(person: Person, loopback: Loopback) -> None:
     publish_npm(loopback, "small", {"1.0.0": TOOLS})
-    found = listing("io.github.o/small", packages=[npm("small")])
+    server_listing = listing("io.github.o/small", packages=[npm("small")])
     person.writes("servers: {}\n")
     changed = b"servers:\n  other: {command: other, enabled: false}\n"
 
     def change_and_answer(handler: Handler) -> None:
         person.config.write_bytes(changed)
-        handler.reply(200, json.dumps(answer(found)).encode())
+        handler.reply(200, json.dumps(answer(server_listing)).encode())
 
     loopback.paths["/v0.1/servers/io.github.o%2Fsmall/versions/latest"] = change_and_answer
     assert person.run("add", "io.github.o/small", "--off", "--yes") == STALE
@@ -115,7 +115,7 @@ def test_nothing_is_downloaded_before_it_is_confirmed(person: Person, loopback: 
     loopback.add(listing("io.github.o/small", packages=[npm("small")]))
     assert person.run("add", "io.github.o/small") == UNCONFIRMED
     assert person.run("add", "x", "--command", "npx", "-y", "small") == UNCONFIRMED
-    assert not [asked for asked in loopback.asked if "tarballs" in asked]
+    assert not [path for path in loopback.asked if "tarballs" in path]
     assert not (person.home / ".npm").exists()
 
 
@@ -140,7 +140,7 @@ def test_missing_inputs_are_named_and_nothing_is_written(person: Person, loopbac
     assert person.run("add", "io.github.o/small", "--yes") == BAD_INPUT
     assert "--set API_KEY=VALUE  Key of the service" in person.err
     assert person.run("add", "io.github.o/small", "--yes", "--json") == BAD_INPUT
-    assert [one["name"] for one in json.loads(person.out)["missing"]] == ["API_KEY"]
+    assert [item["name"] for item in json.loads(person.out)["missing"]] == ["API_KEY"]
     assert person.run("add", "io.github.o/small", "--yes", "--set", "OTHER=x") == FAILED
     assert not person.config.exists()
 
@@ -151,9 +151,9 @@ def test_a_secret_is_stored_outside_the_configuration_and_not_printed(person: Pe
     loopback.add(listing("io.github.o/small", packages=[pypi(environmentVariables=variables)]))
     assert person.run("add", "io.github.o/small", "--yes", "--set", f"API_KEY={SECRET}") == OK
     assert SECRET not in person.out + person.err + person.config.read_text()
-    kept = [path for path in person.home.rglob("*API_KEY*") if path.is_file()]
-    assert [path.read_text() for path in kept] == [SECRET]
-    assert stat.S_IMODE(kept[0].stat().st_mode) == 0o600
+    secret_files = [path for path in person.home.rglob("*API_KEY*") if path.is_file()]
+    assert [path.read_text() for path in secret_files] == [SECRET]
+    assert stat.S_IMODE(secret_files[0].stat().st_mode) == 0o600
     assert person.run("check", "--strict") == OK
     # A variable is written as it is.
     assert person.run("add", "up", "--yes", "--off", "--set", "TOKEN=${MY_TOKEN}", *fake()) == OK
@@ -175,30 +175,30 @@ def test_add_prompts_for_inputs_at_a_terminal_and_does_not_echo_secrets(person: 
     )
     os.close(terminal)
     try:
-        shown = b""
-        for waited, typed in (
+        output = b""
+        for prompt, reply in (
             ("directory", "/a b\n"),
             ("  ", "\n"),
             ("API_KEY", f"{SECRET}\n"),
             ("and add it? [y/N]", "y\n"),
             ("Switch it on? [y/N]", "y\n"),
         ):
-            shown += read_terminal(controller, waited.encode())
-            os.write(controller, typed.encode())
-        shown += read_terminal(controller, b"takes it over by itself")
+            output += read_terminal(controller, prompt.encode())
+            os.write(controller, reply.encode())
+        output += read_terminal(controller, b"takes it over by itself")
         assert child.wait(PATIENCE) == OK
     finally:
         child.kill()
         child.wait()
         os.close(controller)
-    assert SECRET.encode() not in shown
+    assert SECRET.encode() not in output
     assert "/a b" in person.config.read_text()
     assert "enabled" not in person.config.read_text()
 
 
 def test_a_url_is_added_with_a_name_and_headers(person: Person) -> None:
-    given = ["--set", f"Authorization=Bearer {SECRET}", "--off", "--yes"]
-    assert person.run("add", "https://mcp.linear.app/mcp", *given) == OK
+    options = ["--set", f"Authorization=Bearer {SECRET}", "--off", "--yes"]
+    assert person.run("add", "https://mcp.linear.app/mcp", *options) == OK
     written = person.config.read_text()
     assert "linear:" in written
     assert "https://mcp.linear.app/mcp" in written
@@ -260,16 +260,16 @@ def test_search_prints_source_version_transport_and_required_inputs(person: Pers
     assert "needs: npx, ROOT" in person.out
     assert "io.github.o/remote-files  -  http" in person.out
     assert person.run("search", "files", "--json") == OK
-    found = {one["name"]: one for one in json.loads(person.out)["servers"]}
-    assert found["filesystem"]["source"] == "the bundled list"
-    assert found["io.github.o/files"]["offers"][0]["inputs"][0]["name"] == "ROOT"
+    servers = {server["name"]: server for server in json.loads(person.out)["servers"]}
+    assert servers["filesystem"]["source"] == "the bundled list"
+    assert servers["io.github.o/files"]["offers"][0]["inputs"][0]["name"] == "ROOT"
 
 
 def test_the_file_that_is_in_use_is_the_one_that_is_edited(person: Person, tmp_path: Path) -> None:
-    other = tmp_path / "mine.json"
-    other.write_text('{\n  "mcpServers": {}\n}\n')
-    assert person.run("add", "time", "--yes", "--off", "--config", str(other)) == OK
-    assert json.loads(other.read_text())["mcpServers"]["time"]["enabled"] is False
+    path = tmp_path / "mine.json"
+    path.write_text('{\n  "mcpServers": {}\n}\n')
+    assert person.run("add", "time", "--yes", "--off", "--config", str(path)) == OK
+    assert json.loads(path.read_text())["mcpServers"]["time"]["enabled"] is False
     assert not person.config.exists()
 
 
@@ -304,10 +304,10 @@ def test_a_bundle_is_downloaded_then_shown_and_confirmed_once_more(person: Perso
         assert not unpacked.exists()
         assert person.run("undo", "--yes") == OK
         assert person.run("check", "--strict") == OK
-    other = person.config.with_name("other.yaml")
-    other.write_text(person.config.read_text())
-    other.chmod(0o600)
-    assert person.run("disable", "small", "--config", str(other)) == OK
+    second_config = person.config.with_name("other.yaml")
+    second_config.write_text(person.config.read_text())
+    second_config.chmod(0o600)
+    assert person.run("disable", "small", "--config", str(second_config)) == OK
     assert person.run("remove", "small", "--yes") == OK
     assert unpacked.exists()  # the other configuration needs it
 
@@ -317,8 +317,8 @@ def test_json_output_has_the_plan_before_confirmation_and_the_outcome_after(pers
     plan = json.loads(person.out)
     assert (plan["done"], plan["server"], plan["commands"]) == (False, "up", [[sys.executable, FAKE]])
     assert person.run("add", "up", "--json", "--confirm", plan["token"], *fake()) == OK
-    said = json.loads(person.out)
-    assert (said["done"], said["enabled"], len(said["trial"]["tools"])) == (True, True, 15)
+    outcome = json.loads(person.out)
+    assert (outcome["done"], outcome["enabled"], len(outcome["trial"]["tools"])) == (True, True, 15)
 
 
 def test_a_directory_serves_as_a_registry(person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -336,8 +336,8 @@ async def test_a_running_hub_starts_serving_an_added_server(person: Person) -> N
     async with spawned([*HUB, "serve", "--config", str(person.config)]) as client:
         await client.initialize()
         assert (await client.request("tools/list"))["tools"] == []
-        words = ["add", "up", "--yes", "--config", str(person.config), *fake()]
-        child = await asyncio.create_subprocess_exec(*HUB_BY_EXEC, *words)
+        arguments = ["add", "up", "--yes", "--config", str(person.config), *fake()]
+        child = await asyncio.create_subprocess_exec(*HUB_BY_EXEC, *arguments)
         assert await asyncio.wait_for(child.wait(), PATIENCE) == OK
         await client.notified("notifications/tools/list_changed")
         assert len((await client.request("tools/list"))["tools"]) == 15

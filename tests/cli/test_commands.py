@@ -76,8 +76,8 @@ def test_check_says_each_reason_once(tmp_path: Path) -> None:
         "bare": {"url": "http://127.0.0.1:9/mcp"},
     }
     done = run("check", "--config", str(write_config(tmp_path, servers)))
-    for said in ("the command 'no-such-command' was not found", "MCP_HUB_TEST_UNSET", "Connection refused"):
-        assert (done.stdout + done.stderr).count(said) == 1, said
+    for reason in ("the command 'no-such-command' was not found", "MCP_HUB_TEST_UNSET", "Connection refused"):
+        assert (done.stdout + done.stderr).count(reason) == 1, reason
 
 
 def test_check_counts_the_tools_that_callers_get(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_call_prints_the_text_of_the_result(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"up": fake()}))
     done = run("call", "up__add", "--args", '{"a": 1, "b": 2}', "--config", config)
     assert (done.returncode, done.stdout) == (0, "3\n")
-    whole = run("call", "up__add", "--args", '{"a": 1, "b": 2}', "--json", "--config", config)
-    assert json.loads(whole.stdout)["futureTop"] == {"n": 10**25}
+    raw_result = run("call", "up__add", "--args", '{"a": 1, "b": 2}', "--json", "--config", config)
+    assert json.loads(raw_result.stdout)["futureTop"] == {"n": 10**25}
 
 
 def test_call_of_a_failing_tool_exits_1_with_the_error_on_stderr(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_call_converts_the_text_of_an_argument_to_its_schema_type(tmp_path: Path
         "    return repr((text, number, yes, many, free))\n"
     )
     config = str(write_config(tmp_path, {"local": {"tools_dir": str(tools)}}))
-    words = ["text=12", "number=1.5", "yes=true", "many=[1, 2]", "free=a=b"]
-    done = run("call", "local__kinds", *words, "--config", config)
+    arguments = ["text=12", "number=1.5", "yes=true", "many=[1, 2]", "free=a=b"]
+    done = run("call", "local__kinds", *arguments, "--config", config)
     assert (done.returncode, done.stdout) == (0, "('12', 1.5, True, [1, 2], 'a=b')\n"), done.stderr
 
 
@@ -309,10 +309,10 @@ def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_exits_1_and_names_the_port_without_a_traceback(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
         done = run("serve", "--http", "--port", port, "--config", str(write_config(tmp_path, {})))
     assert done.returncode == 1
     assert port in done.stderr

@@ -22,18 +22,18 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def completed(line: str, directory: Path) -> list[str]:
-    """What bash offers for a line with the cursor at its end."""
+    """Returns the completions that bash has for a line with the cursor at its end."""
     script = ASK.format(hub=shlex.join(HUB), line=shlex.quote(line), point=len(line.encode()))
     environ = {**os.environ, "XDG_CACHE_HOME": str(directory / "cache"), "HOME": str(directory)}
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, cwd=directory, env=environ, check=True
     )
     assert done.stderr == ""
-    return sorted(word.strip() for word in done.stdout.splitlines() if word.strip())
+    return sorted(candidate.strip() for candidate in done.stdout.splitlines() if candidate.strip())
 
 
-def offered(line: str, directory: Path, shell: str, separator: str) -> list[str]:
-    """What the program writes for the code of a shell, on the descriptor that it listens to."""
+def candidates_of(line: str, directory: Path, shell: str, separator: str) -> list[str]:
+    """Returns the completions that the program writes to the descriptor which the completion code of a shell reads."""
     reading, writing = os.pipe()
     environ = {
         **os.environ, "HOME": str(directory), "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE": "1",
@@ -46,8 +46,8 @@ def offered(line: str, directory: Path, shell: str, separator: str) -> list[str]
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     os.close(writing)
-    with os.fdopen(reading) as said:
-        return [word.split(separator)[0] for word in said.read().split("\n")]
+    with os.fdopen(reading) as stream:
+        return [candidate.split(separator)[0] for candidate in stream.read().split("\n")]
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_names_of_the_configuration_are_completed(directory: Path) -> None:
 
 def test_tools_and_their_arguments_come_from_the_cached_catalog_and_no_server_is_started(directory: Path) -> None:
     started = directory / "started"
-    words = f"echo once >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
-    write_config(directory, {"up": {"command": "/bin/sh", "args": ["-c", words]}})
+    script = f"echo once >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
+    write_config(directory, {"up": {"command": "/bin/sh", "args": ["-c", script]}})
     assert completed("mcp-hub call up__ec", directory) == []
     assert not started.exists()
     subprocess.run([*HUB, "tools"], cwd=directory, timeout=PATIENCE, check=True, stdout=subprocess.DEVNULL)
@@ -98,5 +98,5 @@ def test_servers_of_the_bundled_list_are_completed_for_add(directory: Path) -> N
 
 @pytest.mark.parametrize(("shell", "separator"), [("zsh", ":"), ("fish", "\t")])
 def test_zsh_and_fish_get_the_same_completions_as_bash(directory: Path, shell: str, separator: str) -> None:
-    assert offered("mcp-hub ch", directory, shell, separator) == ["check"]
-    assert offered("mcp-hub call --group ", directory, shell, separator) == ["extra"]
+    assert candidates_of("mcp-hub ch", directory, shell, separator) == ["check"]
+    assert candidates_of("mcp-hub call --group ", directory, shell, separator) == ["extra"]

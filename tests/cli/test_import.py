@@ -85,19 +85,19 @@ def test_a_secret_is_stored_in_a_private_file_and_never_shown(home: Path, capsys
 
 
 @contextlib.contextmanager
-def keyring_of(home: Path, monkeypatch: pytest.MonkeyPatch, asked: int = 1000) -> Iterator[None]:
-    """The user has a keyring, which is locked after so many questions."""
+def keyring_of(home: Path, monkeypatch: pytest.MonkeyPatch, lookups: int = 1000) -> Iterator[None]:
+    """Gives the user a keyring that is locked after `lookups` lookups."""
     import keyring
     from keyring.errors import KeyringLocked
 
     from tests.oauth.file_keyring import FileKeyring
 
     class LockedLater(FileKeyring):
-        left = asked
+        remaining = lookups
 
         def get_password(self, service: str, username: str) -> str | None:
-            self.left -= 1
-            if self.left < 0:
+            self.remaining -= 1
+            if self.remaining < 0:
                 raise KeyringLocked
             return super().get_password(service, username)
 
@@ -126,7 +126,7 @@ def test_a_keyring_that_is_locked_during_an_import_changes_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop(home, {"github": GITHUB})
-    with keyring_of(home, monkeypatch, asked=1):  # the first question is whether there is one
+    with keyring_of(home, monkeypatch, lookups=1):  # the first question is whether there is one
         assert main(["import", "--yes"]) == BAD_INPUT
     assert "the keyring cannot be read: the keyring is locked; unlock it" in capsys.readouterr().err
     assert not own(home).exists()
@@ -146,10 +146,10 @@ def test_equal_servers_of_two_clients_are_imported_once_and_equal_names_get_a_cl
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop(home, {"time": TIME, "github": GITHUB})
-    other = {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": TOKEN[:-1] + "9"}}
-    cursor(home, {"clock": {**TIME, "command": "/opt/homebrew/bin/uvx"}, "github": other})
+    second_github = {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": TOKEN[:-1] + "9"}}
+    cursor(home, {"clock": {**TIME, "command": "/opt/homebrew/bin/uvx"}, "github": second_github})
     assert main(["import", "--yes", "--json"]) == OK
-    facts = {one["name"]: one["from"] for one in json.loads(capsys.readouterr().out)["servers"]}
+    facts = {server["name"]: server["from"] for server in json.loads(capsys.readouterr().out)["servers"]}
     assert facts == {
         "time": ["Claude Desktop", "Cursor (clock)"],
         "github": ["Claude Desktop"],

@@ -93,12 +93,12 @@ def test_a_second_install_changes_nothing_and_another_configuration_replaces_the
     assert main(["install", "cursor", "--yes"]) == OK
     assert "has the hub already" in capsys.readouterr().out
     assert path.read_bytes() == before
-    other = configured / "other.yaml"
-    other.write_text("servers: {}\n")
-    other.chmod(0o600)
-    assert main(["install", "cursor", "--config", str(other), "--yes"]) == OK
+    other_config = configured / "other.yaml"
+    other_config.write_text("servers: {}\n")
+    other_config.chmod(0o600)
+    assert main(["install", "cursor", "--config", str(other_config), "--yes"]) == OK
     entries = json.loads(path.read_text())["mcpServers"]
-    assert [entry["args"][-1] for entry in entries.values()] == [str(other)]
+    assert [entry["args"][-1] for entry in entries.values()] == [str(other_config)]
 
 
 def test_install_does_not_replace_a_foreign_server_named_hub(
@@ -143,9 +143,9 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(
         path.mkdir()
     before = path.read_bytes() if path.is_file() else None
     assert main(["install", "cursor", "--yes"]) == BAD_INPUT
-    wanted = {"broken": "not valid JSON", "read-only": "is read-only", "directory": "is not a file", "huge": "larger"}
+    expected = {"broken": "not valid JSON", "read-only": "is read-only", "directory": "is not a file", "huge": "larger"}
     err = capsys.readouterr().err
-    assert wanted[kind] in err
+    assert expected[kind] in err
     assert str(path) in err or path.name in err
     assert (path.read_bytes() if path.is_file() else None) == before
 

@@ -27,7 +27,7 @@ pathlib.Path(__file__ + ".json").write_text(json.dumps(said))
 
 
 def started(
-    person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: dict[str, Any], *words: str
+    person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: dict[str, Any], *options: str
 ) -> Any:
     """Adds a listing with this package; returns what its launcher was given."""
     programs = tmp_path / "programs"
@@ -37,10 +37,10 @@ def started(
     launcher.chmod(0o700)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "registry").mkdir()
-    shown = listing("io.github.o/it", packages=[{**package, "transport": {"type": "stdio"}}])
-    (tmp_path / "registry/it.json").write_text(json.dumps(shown))
+    server_listing = listing("io.github.o/it", packages=[{**package, "transport": {"type": "stdio"}}])
+    (tmp_path / "registry/it.json").write_text(json.dumps(server_listing))
     monkeypatch.setenv("MCP_HUB_REGISTRY", str(tmp_path / "registry"))
-    assert person.run("add", "io.github.o/it", "--yes", *words) == FAILED  # what stands in is no server
+    assert person.run("add", "io.github.o/it", "--yes", *options) == FAILED  # what stands in is no server
     return json.loads(Path(f"{launcher}.json").read_text())
 
 
@@ -56,28 +56,28 @@ def test_arguments_of_a_nuget_package_follow_two_dashes(
         "packageArguments": [{"type": "positional", "value": "mcp"}, {"type": "positional", "value": "start"}],
         "environmentVariables": [{"name": "LEVEL", "isRequired": True}],
     }
-    said = started(person, monkeypatch, tmp_path, package, "--set", "LEVEL=high")
-    assert said["argv"] == ["Weather.Mcp@0.4.0-beta", "--yes", "--", "mcp", "start"]
-    assert said["env"] == {"LEVEL": "high"}
+    invocation = started(person, monkeypatch, tmp_path, package, "--set", "LEVEL=high")
+    assert invocation["argv"] == ["Weather.Mcp@0.4.0-beta", "--yes", "--", "mcp", "start"]
+    assert invocation["env"] == {"LEVEL": "high"}
 
 
 def test_a_container_gets_mounts_and_the_names_of_its_variables(
     person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    place = {"source": {"format": "filepath", "isRequired": True}, "target": {"default": "/project"}}
+    inputs = {"source": {"format": "filepath", "isRequired": True}, "target": {"default": "/project"}}
     package = {
         "registryType": "oci",
         "identifier": "docker.io/someone/files:1.0.2",
         "runtimeArguments": [
-            {"type": "named", "name": "--mount", "value": "type=bind,src={source},dst={target}", "variables": place},
+            {"type": "named", "name": "--mount", "value": "type=bind,src={source},dst={target}", "variables": inputs},
             {"type": "named", "name": "--network", "value": "host"},
         ],
         "packageArguments": [{"type": "positional", "value": "/project"}],
         "environmentVariables": [{"name": "API_TOKEN", "isSecret": True, "isRequired": True}],
     }
-    given = ("--set", f"source={tmp_path}", "--set", "API_TOKEN=k3y-of-mine")
-    said = started(person, monkeypatch, tmp_path, package, *given)
+    options = ("--set", f"source={tmp_path}", "--set", "API_TOKEN=k3y-of-mine")
+    invocation = started(person, monkeypatch, tmp_path, package, *options)
     mount = ["--mount", f"type=bind,src={tmp_path},dst=/project", "--network", "host"]
     image = "docker.io/someone/files:1.0.2"
-    assert said["argv"] == ["run", "-i", "--rm", *mount, "-e", "API_TOKEN", image, "/project"]
-    assert said["env"] == {"API_TOKEN": "k3y-of-mine"}  # its value is on no command line
+    assert invocation["argv"] == ["run", "-i", "--rm", *mount, "-e", "API_TOKEN", image, "/project"]
+    assert invocation["env"] == {"API_TOKEN": "k3y-of-mine"}  # its value is on no command line

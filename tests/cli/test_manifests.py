@@ -19,20 +19,20 @@ VERSION = "1.30"
 Json = dict[str, Any]
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[Json]:
-    assert main(["manifests", *words]) == 0
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Json]:
+    assert main(["manifests", *arguments]) == 0
     return list(yaml.safe_load_all(capsys.readouterr().out))
 
 
 def by_kind(objects: list[Json]) -> dict[str, Json]:
-    return {one["kind"]: one for one in objects}
+    return {manifest["kind"]: manifest for manifest in objects}
 
 
 def test_the_kubernetes_api_schema_accepts_every_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(tmp_path, {"up": fake()})
     objects = printed(capsys, "--config", str(config), "--host", "hub.example")
-    for one in objects:
-        kubernetes_validate.validate(one, VERSION, strict=True)
+    for manifest in objects:
+        kubernetes_validate.validate(manifest, VERSION, strict=True)
     assert set(by_kind(objects)) == {"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
 
 
@@ -56,10 +56,12 @@ def test_the_network_policy_allows_a_pod_dns_and_no_metadata_service(
 ) -> None:
     config = write_config(tmp_path, {"up": fake()})
     names, all_else = by_kind(printed(capsys, "--config", str(config)))["NetworkPolicy"]["spec"]["egress"]
-    assert [(one["port"], one["protocol"]) for one in names["ports"]] == [(53, "UDP"), (53, "TCP")]
-    left_out = [ip_network(one) for block in all_else["to"] if "ipBlock" in block for one in block["ipBlock"]["except"]]
+    assert [(port["port"], port["protocol"]) for port in names["ports"]] == [(53, "UDP"), (53, "TCP")]
+    excluded = [
+        ip_network(cidr) for block in all_else["to"] if "ipBlock" in block for cidr in block["ipBlock"]["except"]
+    ]
     for metadata in ("169.254.169.254", "169.254.170.2", "fd00:ec2::254"):
-        assert any(ip_address(metadata) in one for one in left_out)
+        assert any(ip_address(metadata) in network for network in excluded)
 
 
 @pytest.mark.parametrize("store", [None, "${THE_STORE}", {"url": "${THE_STORE}", "prefix": "mine"}])
@@ -68,15 +70,15 @@ def test_the_hub_accepts_the_configuration_of_its_pod(
 ) -> None:
     remote = {"url": "https://mcp.example/mcp", "headers": {"Authorization": "Bearer ${UP_TOKEN}"}}
     config = write_config(tmp_path, {"up": remote}, **({} if store is None else {"store": store}))
-    found = by_kind(printed(capsys, "--config", str(config), "--host", "hub.example"))
-    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
-    environ = {one["name"]: "redis://store.example/0" for one in container["env"]} | {"POD_IP": "10.1.2.3"}
+    manifests = by_kind(printed(capsys, "--config", str(config), "--host", "hub.example"))
+    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
+    environ = {variable["name"]: "redis://store.example/0" for variable in container["env"]} | {"POD_IP": "10.1.2.3"}
     assert set(environ) == {"POD_IP", "UP_TOKEN", "MCP_HUB_TOKEN", "STORE_URL" if store is None else "THE_STORE"}
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    for name, text in found["ConfigMap"]["data"].items():
+    for name, text in manifests["ConfigMap"]["data"].items():
         (mounted / name).write_text(text)
-    paths = [mounted / Path(word).name for word in container["args"] if word.startswith("/etc/mcp-hub/")]
+    paths = [mounted / Path(argument).name for argument in container["args"] if argument.startswith("/etc/mcp-hub/")]
     loaded = read_config(paths[0], environ, overlays=tuple(paths[1:])).config
     assert loaded.store is not None
     assert loaded.store.address == "http://10.1.2.3:8808"
@@ -90,9 +92,9 @@ def test_a_configuration_with_a_secret_in_it_is_refused(tmp_path: Path, capsys: 
     remote = {"url": "https://mcp.example/mcp", "headers": {"Authorization": f"Bearer {secret}"}}
     config = write_config(tmp_path, {"up": remote})
     assert main(["manifests", "--config", str(config)]) == 2
-    said = capsys.readouterr()
-    assert "a ConfigMap must not have" in said.err
-    assert secret not in said.out + said.err
+    captured = capsys.readouterr()
+    assert "a ConfigMap must not have" in captured.err
+    assert secret not in captured.out + captured.err
 
 
 def test_manifests_names_files_beside_the_configuration_that_pods_lack(
@@ -101,9 +103,9 @@ def test_manifests_names_files_beside_the_configuration_that_pods_lack(
     (tmp_path / "tools").mkdir()
     config = write_config(tmp_path, {"up": fake()}, tools_dir="./tools")
     assert main(["manifests", "--config", str(config)]) == 0
-    said = capsys.readouterr()
-    assert f"The pods do not have {tmp_path / 'tools'}:" in said.err
-    assert "The pods do not have" not in said.out
+    captured = capsys.readouterr()
+    assert f"The pods do not have {tmp_path / 'tools'}:" in captured.err
+    assert "The pods do not have" not in captured.out
 
 
 def test_kustomize_files_reference_each_other_and_overwrite_no_file(
@@ -114,9 +116,9 @@ def test_kustomize_files_reference_each_other_and_overwrite_no_file(
     assert "kubectl apply -k" in capsys.readouterr().out
     kustomization = yaml.safe_load((directory / "kustomization.yaml").read_text())
     named = [*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"]]
-    assert {one.name for one in directory.iterdir()} == {*named, "kustomization.yaml"}
-    for one in yaml.safe_load_all((directory / "hub.yaml").read_text()):
-        kubernetes_validate.validate(one, VERSION, strict=True)
+    assert {path.name for path in directory.iterdir()} == {*named, "kustomization.yaml"}
+    for manifest in yaml.safe_load_all((directory / "hub.yaml").read_text()):
+        kubernetes_validate.validate(manifest, VERSION, strict=True)
     assert main(["manifests", "--config", str(config), str(directory)]) == 2
     assert "exists already" in capsys.readouterr().err
 

@@ -92,7 +92,7 @@ async def test_open_makes_a_stdio_hub_listen_for_its_page_only(tmp_path: Path) -
         async with opened(json.loads(done.stdout)["url"]) as page:
             await client.request("tools/call", {"name": "up__echo", "arguments": {"text": "x"}})
             state = await page.found("state")
-            assert [one["transport"] for one in state["clients"]] == ["stdio"]
+            assert [entry["transport"] for entry in state["clients"]] == ["stdio"]
             for path in ("/mcp", "/sse", "/metrics", "/healthz"):
                 answer = await page.http.post(path, json={}, headers={"origin": page.base})
                 assert answer.status_code == 404
@@ -138,12 +138,12 @@ async def test_open_and_logs_without_a_running_hub_say_how_to_start_one(command:
 @pytest.mark.parametrize("command", ["open", "logs"])
 async def test_open_and_logs_require_a_choice_between_several_running_hubs(tmp_path: Path, command: str) -> None:
     (tmp_path / "other").mkdir()
-    async with hub(tmp_path, {"up": fake()}) as one, hub(tmp_path / "other", {"up": fake()}) as other:
+    async with hub(tmp_path, {"up": fake()}) as first, hub(tmp_path / "other", {"up": fake()}) as second:
         done = await run(command)
         assert done.returncode == 2
-        for each in (one, other):
-            assert f"--pid {each.process.pid}" in done.stderr
-            assert (await run(command, "--pid", str(each.process.pid))).returncode == 0
+        for client in (first, second):
+            assert f"--pid {client.process.pid}" in done.stderr
+            assert (await run(command, "--pid", str(client.process.pid))).returncode == 0
         assert (await run(command, "--config", str(tmp_path / "servers.json"))).returncode == 0
         assert (await run(command, "--pid", "1")).returncode == 1
 
@@ -163,27 +163,27 @@ async def test_the_secret_of_a_link_is_in_no_log_or_file(tmp_path: Path) -> None
             token, cookie = page.headers["x-mcp-hub-page"], page.headers["cookie"].partition("=")[2]
         process.process.terminate()
         await process.exited()
-        said = process.stderr.decode() + log.read_text()
-        assert "up__echo" in said
-        for word in (secret, token, cookie):
-            assert word not in said
+        output = process.stderr.decode() + log.read_text()
+        assert "up__echo" in output
+        for value in (secret, token, cookie):
+            assert value not in output
 
 
 async def test_serve_at_a_terminal_prints_a_link(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen([*HUB, "serve", "--http", "--port", "0", "--config", str(config)], stderr=theirs)
-    os.close(theirs)
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen([*HUB, "serve", "--http", "--port", "0", "--config", str(config)], stderr=terminal)
+    os.close(terminal)
     try:
-        seen = await asyncio.to_thread(read_terminal, ours, b"makes another one.")
-        found = re.search(r"http://127\.0\.0\.1:\d+/ui#s=\S+", seen.decode())
-        assert found is not None
-        async with opened(found[0]) as page:
+        output = await asyncio.to_thread(read_terminal, controller, b"makes another one.")
+        match = re.search(r"http://127\.0\.0\.1:\d+/ui#s=\S+", output.decode())
+        assert match is not None
+        async with opened(match[0]) as page:
             assert (await page.get("state")).status_code == 200
     finally:
         process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait, PATIENCE)
-        os.close(ours)
+        os.close(controller)
 
 
 async def test_serve_into_a_file_prints_no_link(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ async def test_logs_streams_calls_and_stderr_of_a_running_hub(tmp_path: Path) ->
                 assert await logs.wait() == 130
         again = await run("logs", "--json", "--server", "up")
         records: list[dict[str, Any]] = [json.loads(line) for line in again.stdout.splitlines()]
-        assert {one.get("upstream", one.get("server")) for one in records} == {"up"}
-        assert [one["name"] for one in records if one["event"] == "call"] == ["up__echo"]
+        assert {record.get("upstream", record.get("server")) for record in records} == {"up"}
+        assert [record["name"] for record in records if record["event"] == "call"] == ["up__echo"]
         unknown = await run("logs", "--server", "nobody\x1b")
         assert unknown.returncode == 1
         assert "\x1b" not in unknown.stderr

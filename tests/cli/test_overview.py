@@ -33,12 +33,12 @@ def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_overview_without_a_configuration_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    said = capsys.readouterr().out
-    assert "configuration  none yet\n" in said
-    assert "running        no hub\n" in said
-    found = facts(capsys)
-    assert found["configuration"]["path"] is None
-    assert found["next"][0]["command"] == "mcp-hub setup"
+    output = capsys.readouterr().out
+    assert "configuration  none yet\n" in output
+    assert "running        no hub\n" in output
+    overview = facts(capsys)
+    assert overview["configuration"]["path"] is None
+    assert overview["next"][0]["command"] == "mcp-hub setup"
 
 
 def test_overview_lists_the_clients_that_have_the_hub(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +48,7 @@ def test_overview_lists_the_clients_that_have_the_hub(home: Path, capsys: pytest
     assert main(["install", "cursor", "--yes", "--config", str(file)]) == 0
     (home / ".codeium/windsurf").mkdir(parents=True)
     capsys.readouterr()
-    clients = {one["client"]: one["has_hub"] for one in facts(capsys)["clients"]}
+    clients = {client["client"]: client["has_hub"] for client in facts(capsys)["clients"]}
     assert (clients["cursor"], clients["windsurf"]) == (True, False)
     assert facts(capsys)["next"][2]["command"] == "mcp-hub install windsurf"
 
@@ -56,8 +56,8 @@ def test_overview_lists_the_clients_that_have_the_hub(home: Path, capsys: pytest
 def test_overview_counts_the_servers_of_the_file_in_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_config(home, {"a": fake(), "b": fake(enabled=False)})
     file.rename(home / "servers.json")
-    found = facts(capsys)["configuration"]
-    assert (found["servers"], found["off"], found["problem"]) == (2, 1, None)
+    configuration = facts(capsys)["configuration"]
+    assert (configuration["servers"], configuration["off"], configuration["problem"]) == (2, 1, None)
     assert main([]) == 0
     assert "servers.json: 2 servers, 1 of them switched off\n" in capsys.readouterr().out
 
@@ -66,9 +66,9 @@ def test_overview_names_an_invalid_file_with_its_first_error(home: Path, capsys:
     file = home / "servers.yaml"
     file.write_text("servers: {a: {comand: x}}\n")
     file.chmod(0o600)
-    found = facts(capsys)
-    assert "needs exactly one of" in found["configuration"]["problem"]
-    assert found["next"][0]["command"] == "mcp-hub doctor"
+    overview = facts(capsys)
+    assert "needs exactly one of" in overview["configuration"]["problem"]
+    assert overview["next"][0]["command"] == "mcp-hub doctor"
     assert main([]) == 0
     assert "servers.yaml cannot be used: " in capsys.readouterr().out
 
@@ -79,8 +79,8 @@ async def test_overview_names_a_running_hub_with_its_file_and_tools(
 ) -> None:
     async with hub(home, {"a": fake()}) as client:
         await client.tool_names()
-        found = facts(capsys)
-    (running,) = found["running"]
-    assert found["next"][0]["command"] == "mcp-hub open"
+        overview = facts(capsys)
+    (running,) = overview["running"]
+    assert overview["next"][0]["command"] == "mcp-hub open"
     assert running["configuration"] == str(home / "servers.json")
     assert running["tools"] == 15

@@ -36,7 +36,7 @@ class Manager:
         self._socket.bind(f"\0{path}" if abstract else path)
         self._socket.setblocking(False)
         self.address = f"@{path}" if abstract else path
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     def close(self) -> None:
         self._socket.close()
@@ -46,17 +46,17 @@ class Manager:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(PATIENCE):
             while True:
-                said = (await loop.sock_recv(self._socket, MAX_DATAGRAM)).decode().splitlines()
-                self.heard += said
-                if line in said:
-                    return said
+                lines = (await loop.sock_recv(self._socket, MAX_DATAGRAM)).decode().splitlines()
+                self.received += lines
+                if line in lines:
+                    return lines
 
 
 @pytest.fixture(params=[False, True], ids=["a path", "an abstract name"])
 def manager(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Manager]:
-    made = Manager(tmp_path, abstract=request.param)
-    yield made
-    made.close()
+    service_manager = Manager(tmp_path, abstract=request.param)
+    yield service_manager
+    service_manager.close()
 
 
 LAUNCHER = """
@@ -110,48 +110,48 @@ async def status_at(connecting: Callable[[], socket.socket], head: str = "") -> 
     return int((await asyncio.to_thread(ask)).split()[1])
 
 
-def over(path: Path) -> socket.socket:
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    found.connect(str(path))
-    return found
+def connection_to(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(str(path))
+    return connection
 
 
 async def test_sockets_of_socket_activation_are_served_and_not_modified(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, listen={"host": "192.0.2.1", "port": 1, "token": TOKEN})
     path = tmp_path / "hub.sock"
-    with tcp() as one, unix(path) as other:
-        port = one.getsockname()[1]
-        async with handed(config, one, other, names="web:local") as hub:
+    with tcp() as tcp_socket, unix(path) as unix_socket:
+        port = tcp_socket.getsockname()[1]
+        async with handed(config, tcp_socket, unix_socket, names="web:local") as hub:
             await hub.until(lambda: b"Serving" in hub.stderr)
             assert f"http://127.0.0.1:{port}/mcp".encode() in hub.stderr
             assert f"unix:{path} with the path /mcp".encode() in hub.stderr
             # Over the Unix socket the user of the hub needs no token.
-            assert await status_at(lambda: over(path)) == 405
+            assert await status_at(lambda: connection_to(path)) == 405
             assert await status_at(lambda: socket.create_connection(("127.0.0.1", port))) == 401
             hub.process.terminate()
             assert await hub.exited() == 0
         assert path.is_socket()
         assert path.stat().st_mode & 0o777 == 0o666
         # A client that comes while the hub is started again waits in the queue of the socket.
-        waiting = asyncio.create_task(status_at(lambda: over(path)))
-        async with handed(config, one, other) as hub:
+        waiting = asyncio.create_task(status_at(lambda: connection_to(path)))
+        async with handed(config, tcp_socket, unix_socket) as hub:
             assert await waiting == 405
             hub.process.terminate()
 
 
 async def test_a_public_activated_socket_needs_a_token_also_after_a_reload(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, listen={})
-    with tcp("0.0.0.0") as one:
-        async with handed(config, one) as hub:
+    with tcp("0.0.0.0") as listener:
+        async with handed(config, listener) as hub:
             assert await hub.exited() == 2
             await hub.until(lambda: b"listening on 0.0.0.0 lets others in" in hub.stderr)
         config = write_config(tmp_path, {}, listen={"token": TOKEN})
-        async with handed(config, one) as hub:
+        async with handed(config, listener) as hub:
             await hub.until(lambda: b"Serving" in hub.stderr)
             write_config(tmp_path, {}, listen={})
             hub.process.send_signal(1)
             await hub.until(lambda: b"was not loaded again" in hub.stderr)
-            port = one.getsockname()[1]
+            port = listener.getsockname()[1]
             assert await status_at(lambda: socket.create_connection(("127.0.0.1", port))) == 401
             hub.process.terminate()
 
@@ -184,11 +184,11 @@ def test_an_activated_socket_that_cannot_be_served_is_reported_by_name(kind: str
     with contextlib.ExitStack() as stack:
         if kind == "connected":
             listening = stack.enter_context(tcp())
-            one = stack.enter_context(socket.create_connection(listening.getsockname()))
+            activated = stack.enter_context(socket.create_connection(listening.getsockname()))
         else:
-            one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            activated = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         with pytest.raises(HubError, match="'web'") as refused:
-            check_handed(Listen(), [("web", one)])
+            check_handed(Listen(), [("web", activated)])
         assert refused.value.hub_code == codes.SOCKET_HANDED
 
 
@@ -218,7 +218,7 @@ async def test_a_hub_without_a_watchdog_sends_no_watchdog_notifications(tmp_path
         await manager.until("READY=1")
         hub.process.terminate()
         await manager.until("STOPPING=1")
-    assert "WATCHDOG=1" not in manager.heard
+    assert "WATCHDOG=1" not in manager.received
     manager.close()
 
 

@@ -32,8 +32,8 @@ def started(person: Person) -> Path:
 @pytest.fixture
 def before(person: Person, started: Path) -> dict[Path, bytes]:
     """The files of three clients; two of them have one server in common."""
-    words = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
-    clock = {"command": "/bin/sh", "args": ["-c", words]}
+    script = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
+    clock = {"command": "/bin/sh", "args": ["-c", script]}
     keyed = {"type": "stdio", **clock, "env": {"API_TOKEN": SECRET}}
     files = {
         person.home / ".config/Claude/claude_desktop_config.json": json.dumps({"mcpServers": {"time": clock}}),
@@ -149,8 +149,8 @@ def test_setup_skips_a_client_file_changed_meanwhile_and_a_second_run_completes(
     person: Person, before: dict[Path, bytes]
 ) -> None:
     cursor = person.home / ".cursor/mcp.json"
-    words = f"echo >> {shlex.quote(str(cursor))}; exec {shlex.join([sys.executable, FAKE])}"
-    cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", words]}}}))
+    script = f"echo >> {shlex.quote(str(cursor))}; exec {shlex.join([sys.executable, FAKE])}"
+    cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", script]}}}))
     files = now(before) | {cursor: cursor.read_bytes() + b"\n"}
     assert person.run("setup", "--yes") == STALE
     assert f"{cursor} changed after the preview" in person.err
@@ -168,19 +168,19 @@ def test_an_interrupted_setup_reports_its_completed_steps_and_can_be_undone(
     person: Person, before: dict[Path, bytes], started: Path
 ) -> None:
     os.mkfifo(started)
-    heard = os.open(started, os.O_RDWR | os.O_NONBLOCK)
+    descriptor = os.open(started, os.O_RDWR | os.O_NONBLOCK)
     cursor = person.home / ".cursor/mcp.json"
-    words = f"echo x >> {shlex.quote(str(started))}; exec sleep 1000"
-    cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", words]}}}))
+    script = f"echo x >> {shlex.quote(str(started))}; exec sleep 1000"
+    cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", script]}}}))
     content = cursor.read_bytes()
     argv, pipe = [*HUB, "setup", "cursor", "--yes"], subprocess.PIPE
     process = interruptible(argv, stdout=pipe, stderr=pipe, text=True)
     try:
-        assert select.select([heard], [], [], PATIENCE)[0], "no server was started"
+        assert select.select([descriptor], [], [], PATIENCE)[0], "no server was started"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     finally:
-        os.close(heard)
+        os.close(descriptor)
         process.kill()
         process.wait()
     assert process.returncode == 130
@@ -191,8 +191,8 @@ def test_an_interrupted_setup_reports_its_completed_steps_and_can_be_undone(
 
 
 def test_setup_lists_project_files_and_changes_only_named_ones(person: Person, started: Path) -> None:
-    words = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
-    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"proj": {"command": "/bin/sh", "args": ["-c", words]}}}))
+    script = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"proj": {"command": "/bin/sh", "args": ["-c", script]}}}))
     content = Path(".mcp.json").read_bytes()
     assert person.run("setup", "--yes", "--json") == OK
     assert any(".mcp.json" in note and "proj" in note for note in json.loads(person.out)["left_out"])
@@ -230,13 +230,13 @@ def test_setup_prints_one_json_value_with_the_plan_and_the_outcome(person: Perso
     assert person.run("setup", "--json") == UNCONFIRMED
     plan = json.loads(person.out)
     assert plan["done"] is False
-    assert [one["name"] for one in plan["servers"]] == ["time", "keyed"]
-    assert {one["client"] for one in plan["clients"]} == {"claude-desktop", "vscode", "cursor"}
+    assert [server["name"] for server in plan["servers"]] == ["time", "keyed"]
+    assert {client["client"] for client in plan["clients"]} == {"claude-desktop", "vscode", "cursor"}
     assert SECRET not in person.out
     assert person.run("setup", "--json", "--confirm", plan["token"]) == OK
     done = json.loads(person.out)
     assert done["done"] is True
-    assert [(one["server"], one["problem"]) for one in done["checked"]] == [("time", None), ("keyed", None)]
+    assert [(server["server"], server["problem"]) for server in done["checked"]] == [("time", None), ("keyed", None)]
 
 
 def test_an_invalid_client_file_is_named_and_the_others_are_set_up(person: Person, before: dict[Path, bytes]) -> None:

@@ -31,15 +31,15 @@ def changed(path: Path, after: bytes | None = b'{"token": "abcdefgh"}') -> Plan:
     return Plan((Edit(path, path.read_bytes() if path.exists() else None, after),))
 
 
-def given(*words: str) -> argparse.Namespace:
+def options(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_confirmation_arguments(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def test_a_plan_is_shown_and_not_executed_without_confirmation(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = changed(file)
-    assert carry_out(plan, given(), ["mcp-hub", "test"]) == UNCONFIRMED
+    assert carry_out(plan, options(), ["mcp-hub", "test"]) == UNCONFIRMED
     out, err = capsys.readouterr()
     assert (file.read_bytes(), '+{"token": ***}' in out) == (b"{\r\n}", True)
     assert f"--confirm {plan.token}" in err
@@ -49,37 +49,37 @@ def test_a_confirmation_token_is_valid_only_for_the_plan_that_was_shown(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     token = changed(file).token
-    assert carry_out(changed(file, b"{}"), given("--confirm", token), ["mcp-hub", "test"]) == STALE
+    assert carry_out(changed(file, b"{}"), options("--confirm", token), ["mcp-hub", "test"]) == STALE
     assert file.read_bytes() == b"{\r\n}"
     file.write_bytes(b"{ }")
-    assert carry_out(changed(file), given("--confirm", token), ["mcp-hub", "test"]) == STALE
+    assert carry_out(changed(file), options("--confirm", token), ["mcp-hub", "test"]) == STALE
     assert "out of date" in capsys.readouterr().err
     file.write_bytes(b"{\r\n}")
-    assert carry_out(changed(file), given("--confirm", token), ["mcp-hub", "test"]) == OK
+    assert carry_out(changed(file), options("--confirm", token), ["mcp-hub", "test"]) == OK
     assert file.read_bytes() == b'{"token": "abcdefgh"}'
 
 
 def test_a_confirmation_token_is_valid_only_for_its_command_line() -> None:
-    one, other = Plan(commands=(("npx", "-y", "a@1"),)), Plan(commands=(("npx", "-y", "a@2"),))
-    assert confirm(other, given("--confirm", one.token)) == STALE
-    assert confirm(one, given("--confirm", one.token)) == OK
+    first, second = Plan(commands=(("npx", "-y", "a@1"),)), Plan(commands=(("npx", "-y", "a@2"),))
+    assert confirm(second, options("--confirm", first.token)) == STALE
+    assert confirm(first, options("--confirm", first.token)) == OK
 
 
 def test_a_plan_prints_one_json_value_before_and_after_confirmation(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = changed(file)
-    assert carry_out(plan, given("--json"), ["mcp-hub", "test"]) == UNCONFIRMED
-    said = json.loads(capsys.readouterr().out)
-    assert (said["done"], said["token"], said["edits"][0]["path"]) == (False, plan.token, str(file))
-    assert carry_out(plan, given("--json", "--yes"), ["mcp-hub", "test"]) == OK
+    assert carry_out(plan, options("--json"), ["mcp-hub", "test"]) == UNCONFIRMED
+    preview = json.loads(capsys.readouterr().out)
+    assert (preview["done"], preview["token"], preview["edits"][0]["path"]) == (False, plan.token, str(file))
+    assert carry_out(plan, options("--json", "--yes"), ["mcp-hub", "test"]) == OK
     assert json.loads(capsys.readouterr().out)["done"] is True
 
 
 def test_undo_restores_every_byte_of_every_file(tmp_path: Path, file: Path) -> None:
     new = tmp_path / "new.json"
     plan = Plan((*changed(file).edits, *changed(new).edits))
-    carry_out(plan, given("--yes"), ["mcp-hub", "test"])
+    carry_out(plan, options("--yes"), ["mcp-hub", "test"])
     assert main(["undo"]) == UNCONFIRMED
     assert main(["undo", "--yes"]) == OK
     assert (file.read_bytes(), new.exists()) == (b"{\r\n}", False)
@@ -88,7 +88,7 @@ def test_undo_restores_every_byte_of_every_file(tmp_path: Path, file: Path) -> N
 
 def test_runs_are_undone_from_the_newest_on(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for after in (b"1", b"2"):
-        carry_out(changed(file, after), given("--yes"), ["mcp-hub", "write", after.decode()])
+        carry_out(changed(file, after), options("--yes"), ["mcp-hub", "write", after.decode()])
     capsys.readouterr()
     assert main(["undo", "--list", "--json"]) == OK
     assert [run["command"] for run in json.loads(capsys.readouterr().out)] == ["mcp-hub write 2", "mcp-hub write 1"]
@@ -99,7 +99,7 @@ def test_runs_are_undone_from_the_newest_on(file: Path, capsys: pytest.CaptureFi
 
 
 def test_undo_refuses_files_edited_later_and_shows_the_edits(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    carry_out(changed(file, b'{"a": 1}'), given("--yes"), ["mcp-hub", "test"])
+    carry_out(changed(file, b'{"a": 1}'), options("--yes"), ["mcp-hub", "test"])
     file.write_bytes(b'{"a": 1, "mine": 2}')
     assert main(["undo", "--yes"]) == 2
     err = capsys.readouterr().err
@@ -109,11 +109,11 @@ def test_undo_refuses_files_edited_later_and_shows_the_edits(file: Path, capsys:
 
 
 def test_an_interrupted_undo_resumes_where_it_stopped(tmp_path: Path, file: Path) -> None:
-    other = tmp_path / "b.json"
-    other.write_bytes(b"before")
-    carry_out(Plan((*changed(file).edits, *changed(other).edits)), given("--yes"), ["mcp-hub", "test"])
+    second_file = tmp_path / "b.json"
+    second_file.write_bytes(b"before")
+    carry_out(Plan((*changed(file).edits, *changed(second_file).edits)), options("--yes"), ["mcp-hub", "test"])
     file.write_bytes(b"{\r\n}")
-    assert (main(["undo", "--yes"]), other.read_bytes()) == (OK, b"before")
+    assert (main(["undo", "--yes"]), second_file.read_bytes()) == (OK, b"before")
 
 
 def test_undo_restores_a_file_that_one_run_edited_twice(file: Path) -> None:
@@ -128,6 +128,6 @@ def test_undo_restores_a_file_that_one_run_edited_twice(file: Path) -> None:
 def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
     plan = Plan((Edit(tmp_path / "key", None, b"s3cret-value", secret=True),))
     assert "s3cret" not in "\n".join(plan.lines())
-    assert carry_out(plan, given("--yes"), ["mcp-hub", "test"]) == OK
+    assert carry_out(plan, options("--yes"), ["mcp-hub", "test"]) == OK
     (run,) = Journal.of_user().runs()
     assert "s3cret" not in "\n".join(edit.diff()[0] for edit in Journal.of_user().undo(run))

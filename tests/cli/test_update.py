@@ -34,7 +34,7 @@ def test_update_compares_newer_versions_and_writes_them_in_one_edit(person: Pers
     before = person.writes(FILE)
     assert person.run("update") == UNCONFIRMED
     assert "python: small-server 1.0.0 -> 1.1.0" in person.out
-    assert not [asked for asked in loopback.asked if "/files/" in asked or "/tarballs/" in asked]
+    assert not [path for path in loopback.asked if "/files/" in path or "/tarballs/" in path]
     token = re.search(r"--confirm (\w+)", person.err)
     assert token is not None
     assert person.run("update", "--confirm", token[1]) == OK, person.out

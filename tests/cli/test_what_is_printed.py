@@ -31,12 +31,12 @@ def called(directory: Path, servers: dict[str, Any], *options: str, **environ: A
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_json_output_is_complete_and_escapes_control_characters(tmp_path: Path, encoding: str) -> None:
-    said = f"{HIDDEN} grüße\n{'…' * 3}"
-    arguments = ["--args", json.dumps({"text": said}), "--json"]
+    text = f"{HIDDEN} grüße\n{'…' * 3}"
+    arguments = ["--args", json.dumps({"text": text}), "--json"]
     done = called(tmp_path, {"up": fake()}, *arguments, PYTHONIOENCODING=encoding)
     assert done.returncode == 0, done.stderr
     assert not re.search("[\x1b\x9b\u202e\x7f]", done.stdout)
-    assert json.loads(done.stdout)["content"][0]["text"] == said
+    assert json.loads(done.stdout)["content"][0]["text"] == text
     assert ("grüße" in done.stdout) is (encoding == "utf-8")
 
 
@@ -188,12 +188,14 @@ def test_the_message_of_a_command_that_is_not_found_is_one_line(tmp_path: Path) 
 def test_for_a_known_server_that_is_not_installed_check_suggests_a_launcher_command(tmp_path: Path) -> None:
     """The packages are those of the bundled list of servers."""
     listed = json.loads(SEED.read_text())["servers"]
-    packages = [package for one in listed for package in one["server"].get("packages", ())[:1]]
-    found = {one["identifier"]: one["registryType"] for one in packages if "server-" in one["identifier"]}
-    assert len(found) >= 8
-    servers = {f"s{number}": {"command": f"mcp-{name[name.index('server-') :]}"} for number, name in enumerate(found)}
+    packages = [package for listing in listed for package in listing["server"].get("packages", ())[:1]]
+    kinds = {
+        package["identifier"]: package["registryType"] for package in packages if "server-" in package["identifier"]
+    }
+    assert len(kinds) >= 8
+    servers = {f"s{number}": {"command": f"mcp-{name[name.index('server-') :]}"} for number, name in enumerate(kinds)}
     lines = run("check", *config(tmp_path, servers), PATH="/nowhere", HOME=str(tmp_path)).stdout.splitlines()
-    for number, (name, kind) in enumerate(found.items()):
+    for number, (name, kind) in enumerate(kinds.items()):
         (line,) = [line for line in lines if line.startswith(f"s{number}: ")]
         runs = f"command: uvx, args: [{name}]" if kind == "pypi" else f'command: npx, args: [-y, "{name}"]'
         assert f"was not found: install it, or try {runs}. Looked in " in line

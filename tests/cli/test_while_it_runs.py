@@ -43,19 +43,19 @@ def test_an_interrupted_command_exits_130_and_shows_no_traceback(
     record = tmp_path / "record"
     os.mkfifo(record)
     # Opened for writing as well: it has no end while the server opens and closes it for every message.
-    heard = os.open(record, os.O_RDWR | os.O_NONBLOCK)
+    descriptor = os.open(record, os.O_RDWR | os.O_NONBLOCK)
     config = write_config(tmp_path, {"up": fake(*options, "--record", str(record))})
     argv, pipe = [*HUB, *command, "--config", str(config)], subprocess.PIPE
     process = interruptible(argv, stdout=pipe, stderr=pipe)
-    seen = b""
+    received = b""
     try:
-        while reached not in seen:
-            assert select.select([heard], [], [], PATIENCE)[0], f"the server heard only {seen!r}"
-            seen += os.read(heard, 65536)
+        while reached not in received:
+            assert select.select([descriptor], [], [], PATIENCE)[0], f"the server heard only {received!r}"
+            received += os.read(descriptor, 65536)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
-        os.close(heard)
+        os.close(descriptor)
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (130, b"", b"")
@@ -72,8 +72,8 @@ def test_an_interrupt_while_a_command_is_imported_exits_130(monkeypatch: pytest.
 def test_what_is_imported_before_interrupts_are_handled_is_little() -> None:
     code = "import sys, mcp_hub.cli; print(*[name for name in sys.modules if name.startswith('mcp_hub.')])"
     argv = [sys.executable, "-c", code]
-    found = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.split()
-    assert sorted(found) == ["mcp_hub.cli", "mcp_hub.codes", "mcp_hub.errors", "mcp_hub.text", "mcp_hub.version"]
+    modules = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.split()
+    assert sorted(modules) == ["mcp_hub.cli", "mcp_hub.codes", "mcp_hub.errors", "mcp_hub.text", "mcp_hub.version"]
 
 
 async def announced(directory: Path, servers: dict[str, Any], *options: str, **environ: str) -> str:
@@ -96,60 +96,60 @@ async def test_a_network_hub_prints_its_urls_and_its_servers(tmp_path: Path) -> 
         "keyed": fake(env={"KEY": "${MCP_HUB_TEST_UNSET}"}),
         "last": fake("--tools", "20"),
     }
-    said = await announced(tmp_path, servers, "--sse")
+    output = await announced(tmp_path, servers, "--sse")
     for path in ("mcp", "sse"):
-        assert re.search(rf"^  http://127\.0\.0\.1:\d+/{path}$", said, re.MULTILINE)
-    assert re.search(r"claude mcp add --transport http hub http://127\.0\.0\.1:\d+/mcp$", said, re.MULTILINE)
-    assert "Serving 50 tools, 2 resources, 2 resource templates, 2 prompts:" in said
-    assert re.search(r"^  good: good__echo, .* … 7 more$", said, re.MULTILINE)
+        assert re.search(rf"^  http://127\.0\.0\.1:\d+/{path}$", output, re.MULTILINE)
+    assert re.search(r"claude mcp add --transport http hub http://127\.0\.0\.1:\d+/mcp$", output, re.MULTILINE)
+    assert "Serving 50 tools, 2 resources, 2 resource templates, 2 prompts:" in output
+    assert re.search(r"^  good: good__echo, .* … 7 more$", output, re.MULTILINE)
     for name, reason in (("dead", "the command 'no-such-command' was not found"), ("dying", "its last words")):
-        assert said.count(reason) == 1
-        assert said.index(reason) < said.index(f"\n  {name}: unavailable; the reason is above\n")
-    assert re.search(r"^  off: switched off: by the configuration$", said, re.MULTILINE)
-    assert re.search(r"^  keyed: switched off: .*MCP_HUB_TEST_UNSET", said, re.MULTILINE)
-    assert "\x1b" not in said
+        assert output.count(reason) == 1
+        assert output.index(reason) < output.index(f"\n  {name}: unavailable; the reason is above\n")
+    assert re.search(r"^  off: switched off: by the configuration$", output, re.MULTILINE)
+    assert re.search(r"^  keyed: switched off: .*MCP_HUB_TEST_UNSET", output, re.MULTILINE)
+    assert "\x1b" not in output
 
 
 async def test_the_client_configuration_that_serve_prints_has_no_token(tmp_path: Path) -> None:
     token = "0123456789abcdef" * 3
-    said = await announced(tmp_path, {"up": fake()}, "--http", "--host", "0.0.0.0", MCP_HUB_TOKEN=token)
-    assert token not in said
-    assert '--header "Authorization: Bearer YOUR_TOKEN"' in said
-    assert "/sse" not in said
-    assert "http://0.0.0.0" not in said.split("Paste into a client:")[1]
+    output = await announced(tmp_path, {"up": fake()}, "--http", "--host", "0.0.0.0", MCP_HUB_TOKEN=token)
+    assert token not in output
+    assert '--header "Authorization: Bearer YOUR_TOKEN"' in output
+    assert "/sse" not in output
+    assert "http://0.0.0.0" not in output.split("Paste into a client:")[1]
 
 
 async def test_the_client_configuration_that_serve_prints_has_the_public_host(tmp_path: Path) -> None:
-    said = await announced(tmp_path, {"up": fake()}, "--http", "--public-host", "hub.example", MCP_HUB_TOKEN="t" * 32)
-    pasted = said.split("Paste into a client:")[1].split("Serving")[0]
+    output = await announced(tmp_path, {"up": fake()}, "--http", "--public-host", "hub.example", MCP_HUB_TOKEN="t" * 32)
+    pasted = output.split("Paste into a client:")[1].split("Serving")[0]
     assert pasted.count("https://hub.example/mcp") == 2
     assert "127.0.0.1" not in pasted
-    assert re.search(r"^  http://127\.0\.0\.1:\d+/mcp$", said, re.MULTILINE)
+    assert re.search(r"^  http://127\.0\.0\.1:\d+/mcp$", output, re.MULTILINE)
 
 
 async def test_lines_of_the_log_of_a_running_hub_have_the_local_time_and_its_zone(tmp_path: Path) -> None:
-    said = await announced(tmp_path, {"dead": {"command": "no-such-command"}, "up": fake()}, "--http", TZ="UTC-5:30")
+    output = await announced(tmp_path, {"dead": {"command": "no-such-command"}, "up": fake()}, "--http", TZ="UTC-5:30")
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0530"
-    assert re.search(rf"^mcp-hub: {time} warning: dead is not available", said, re.MULTILINE)
+    assert re.search(rf"^mcp-hub: {time} warning: dead is not available", output, re.MULTILINE)
 
 
 def read_terminal(terminal: int, until: bytes) -> bytes:
     """Reads what a program prints on its terminal until `until` appears."""
-    seen = b""
-    while until not in seen:
-        assert select.select([terminal], [], [], PATIENCE)[0], f"the terminal has shown only {seen!r}"
-        seen += os.read(terminal, 65536)
-    return seen
+    output = b""
+    while until not in output:
+        assert select.select([terminal], [], [], PATIENCE)[0], f"the terminal has shown only {output!r}"
+        output += os.read(terminal, 65536)
+    return output
 
 
-def ended(child: int) -> int:
+def wait_for_exit(child: int) -> int:
     """Waits for the end of a child, and returns its exit code; one that does not end is killed."""
-    end = os.pidfd_open(child)
+    pidfd = os.pidfd_open(child)
     try:
-        if not select.select([end], [], [], PATIENCE)[0]:
+        if not select.select([pidfd], [], [], PATIENCE)[0]:
             os.kill(child, signal.SIGKILL)
     finally:
-        os.close(end)
+        os.close(pidfd)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -181,7 +181,7 @@ def test_serve_at_a_terminal_prints_what_it_waits_for_and_how_to_stop_it(tmp_pat
         waits = b"1 call, then for the servers" if calling else b"the servers"
         assert b"waits some seconds for " + waits + b" to end" in read_terminal(terminal, b"at once")
     finally:
-        code = ended(child)
+        code = wait_for_exit(child)
         os.close(terminal)
     assert code == 0
 
@@ -197,11 +197,11 @@ def test_the_list_of_tools_fits_the_terminal(tmp_path: Path) -> None:
         os.environ["COLUMNS"] = "60"
         os.execv(HUB[0], [*HUB, "tools", "--config", config])
     try:
-        shown = read_terminal(terminal, b"\xe2\x80\xa6\r\n").decode()
+        output = read_terminal(terminal, b"\xe2\x80\xa6\r\n").decode()
     finally:
-        ended(child)
+        wait_for_exit(child)
         os.close(terminal)
-    line = shown[shown.index("local__wide") :].splitlines()[0]
+    line = output[output.index("local__wide") :].splitlines()[0]
     assert 50 < len(line) <= 61
 
 
@@ -213,13 +213,13 @@ def test_the_table_of_check_never_cuts_the_name_of_a_server(tmp_path: Path) -> N
         os.environ["COLUMNS"] = "60"
         os.execv(HUB[0], [*HUB, "check", "--config", config])
     try:
-        shown = read_terminal(terminal, b"server works\r\n").decode()
+        output = read_terminal(terminal, b"server works\r\n").decode()
     finally:
-        ended(child)
+        wait_for_exit(child)
         os.close(terminal)
-    table = shown[shown.index("seconds") :].partition(f"{name}: ")[0].splitlines()[1:]
-    shown_name = "".join(re.match(r"[a-z-]*", line)[0] for line in table)  # type: ignore[index]
-    assert shown_name == name
+    table = output[output.index("seconds") :].partition(f"{name}: ")[0].splitlines()[1:]
+    printed_name = "".join(re.match(r"[a-z-]*", line)[0] for line in table)  # type: ignore[index]
+    assert printed_name == name
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
