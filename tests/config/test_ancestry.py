@@ -47,8 +47,8 @@ def test_a_non_numeric_depth_counts_as_one(depth: Any) -> None:
 
 
 def test_notes_read_from_hub_metadata_are_few_short_and_printable() -> None:
-    said = {"hubs": [ID], "leftOut": ["\x1b[31m" + "x" * 10_000] * 100 + [7]}
-    notes = HubPath.read({"_meta": {HUB_KEY: said}}).notes
+    metadata = {"hubs": [ID], "leftOut": ["\x1b[31m" + "x" * 10_000] * 100 + [7]}
+    notes = HubPath.read({"_meta": {HUB_KEY: metadata}}).notes
     assert len(notes) == MAX_NOTES
     assert all(len(note) < 2 * MAX_NOTE and note.isprintable() for note in notes)
 
@@ -60,18 +60,18 @@ def test_an_upstream_hub_with_too_many_chained_hubs_is_left_out() -> None:
 
 
 def test_hubs_have_equal_ids_exactly_if_they_have_the_same_file() -> None:
-    told = ancestry().describe([], [])
+    metadata = ancestry().describe([], [])
     with pytest.raises(LeftOut, match=ITSELF):
-        ancestry().admit(HubPath.read({"_meta": {HUB_KEY: told}}))
-    ancestry(Path("/somewhere/else.yaml")).admit(HubPath.read({"_meta": {HUB_KEY: told}}))
+        ancestry().admit(HubPath.read({"_meta": {HUB_KEY: metadata}}))
+    ancestry(Path("/somewhere/else.yaml")).admit(HubPath.read({"_meta": {HUB_KEY: metadata}}))
 
 
 def test_hubs_without_a_file_have_different_ids() -> None:
-    one, other = ancestry(None), ancestry(None)
-    other.admit(HubPath.read({"_meta": {HUB_KEY: one.describe([], [])}}))
-    assert not ancestry(None, one.for_children).repeated
+    first, second = ancestry(None), ancestry(None)
+    second.admit(HubPath.read({"_meta": {HUB_KEY: first.describe([], [])}}))
+    assert not ancestry(None, first.for_children).repeated
     with pytest.raises(LeftOut):
-        one.admit(HubPath.read({"_meta": {HUB_KEY: one.describe([], [])}}))
+        first.admit(HubPath.read({"_meta": {HUB_KEY: first.describe([], [])}}))
 
 
 def test_a_child_recognises_its_own_file_above_it_by_any_path(tmp_path: Path) -> None:
@@ -87,16 +87,16 @@ def test_a_child_recognises_its_own_file_above_it_by_any_path(tmp_path: Path) ->
 
 
 def test_a_hub_of_several_files_is_recognised_by_each_of_them(tmp_path: Path) -> None:
-    one, other, third = (tmp_path / name for name in ("one.yaml", "other.yaml", "third.yaml"))
-    environ = {VARIABLE: Ancestry.of([one, other], {}, 4, lambda: b"key").for_children}
-    for paths, repeated in (([one], True), ([other], True), ([third, other], True), ([third], False)):
+    first, second, third = (tmp_path / name for name in ("one.yaml", "other.yaml", "third.yaml"))
+    environ = {VARIABLE: Ancestry.of([first, second], {}, 4, lambda: b"key").for_children}
+    for paths, repeated in (([first], True), ([second], True), ([third, second], True), ([third], False)):
         child = Ancestry.of(paths, environ, 4, lambda: b"key")
         assert (child.repeated, len(child.above)) == (repeated, 1)
         assert (child.refusal({"name": "mcp-hub"}) is not None) == repeated
-    same = Ancestry.of([other, one], {}, 4, lambda: b"key")
+    same = Ancestry.of([second, first], {}, 4, lambda: b"key")
     with pytest.raises(LeftOut, match=ITSELF):
         same.admit(
-            HubPath.read({"_meta": {HUB_KEY: Ancestry.of([one, other], {}, 4, lambda: b"key").describe([], [])}})
+            HubPath.read({"_meta": {HUB_KEY: Ancestry.of([first, second], {}, 4, lambda: b"key").describe([], [])}})
         )
 
 

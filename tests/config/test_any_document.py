@@ -35,7 +35,7 @@ LISTS = st.dictionaries(TEXTS, SERVED | VALUES, max_size=3) | st.lists(SERVED | 
 DOCUMENTS = st.one_of(
     VALUES,
     st.builds(
-        lambda root, entries, more: {**more, root: entries},
+        lambda root, entries, extra: {**extra, root: entries},
         st.sampled_from(ROOTS),
         LISTS,
         st.dictionaries(st.sampled_from(sorted(ROOT_KEYS)) | TEXTS, VALUES, max_size=3),

@@ -39,9 +39,9 @@ def test_a_child_gets_base_variables_and_those_of_its_entry(tmp_path: Path) -> N
         "http_proxy": "http://proxy:1",
         "NODE_EXTRA_CA_CERTS": "/ca.pem",
     }
-    found = child_environment(server(OWN="1", HOME="/mine"), environ, tmp_path, windows=False)
-    assert found.pop("PATH").split(":")[0] == "/bin"
-    assert found == {
+    variables = child_environment(server(OWN="1", HOME="/mine"), environ, tmp_path, windows=False)
+    assert variables.pop("PATH").split(":")[0] == "/bin"
+    assert variables == {
         "HOME": "/mine",
         "LC_ALL": "C",
         "XDG_RUNTIME_DIR": "/run",
@@ -55,29 +55,33 @@ def test_usual_directories_are_appended_to_path_without_reordering_it(tmp_path: 
     usual = [".local/bin", ".cargo/bin", ".bun/bin", ".deno/bin", ".volta/bin", ".pyenv/shims", ".asdf/shims"]
     usual += [".local/share/mise/shims", ".npm-global/bin", "Library/pnpm"]
     usual += [f".nvm/versions/node/{version}/bin" for version in ("v9.11.2", "v22.1.0", "v22.10.0")]
-    for place in usual:
-        (tmp_path / place).mkdir(parents=True)
+    for directory in usual:
+        (tmp_path / directory).mkdir(parents=True)
     first = str(tmp_path / ".cargo/bin")
-    found = child_environment(server(), {"PATH": f"{first}:/nope:/bin"}, tmp_path, windows=False)["PATH"].split(":")
-    assert found[:3] == [first, "/nope", "/bin"]
-    assert found.count(first) == 1
-    added = [place for place in found[3:] if place.startswith(str(tmp_path))]
-    expected = [place for place in usual if "cargo" not in place and "v9" not in place and "v22.1.0" not in place]
-    assert sorted(added) == sorted(str(tmp_path / place) for place in expected)
-    assert all(Path(place).is_dir() for place in found[3:])
+    path = child_environment(server(), {"PATH": f"{first}:/nope:/bin"}, tmp_path, windows=False)["PATH"].split(":")
+    assert path[:3] == [first, "/nope", "/bin"]
+    assert path.count(first) == 1
+    added = [directory for directory in path[3:] if directory.startswith(str(tmp_path))]
+    expected = [
+        directory
+        for directory in usual
+        if "cargo" not in directory and "v9" not in directory and "v22.1.0" not in directory
+    ]
+    assert sorted(added) == sorted(str(tmp_path / directory) for directory in expected)
+    assert all(Path(directory).is_dir() for directory in path[3:])
 
 
 def test_the_path_of_an_entry_takes_precedence(tmp_path: Path) -> None:
-    found = child_environment(server(PATH="/own"), {"PATH": "/hub"}, tmp_path, windows=False)
-    assert found["PATH"].split(":")[0] == "/own"
-    assert "/hub" not in found["PATH"].split(":")
+    variables = child_environment(server(PATH="/own"), {"PATH": "/hub"}, tmp_path, windows=False)
+    assert variables["PATH"].split(":")[0] == "/own"
+    assert "/hub" not in variables["PATH"].split(":")
 
 
 def test_environment_variable_names_are_case_insensitive_on_windows(tmp_path: Path) -> None:
     environ = {"Path": "C:\\Windows", "SystemRoot": "C:\\Windows", "AppData": str(tmp_path), "Secret": "s"}
     (tmp_path / "npm").mkdir()
-    found = child_environment(server(path="D:\\own"), environ, tmp_path / "home", windows=True)
-    assert found == {"PATH": f"D:\\own;{tmp_path}/npm", "SYSTEMROOT": "C:\\Windows", "APPDATA": str(tmp_path)}
+    variables = child_environment(server(path="D:\\own"), environ, tmp_path / "home", windows=True)
+    assert variables == {"PATH": f"D:\\own;{tmp_path}/npm", "SYSTEMROOT": "C:\\Windows", "APPDATA": str(tmp_path)}
 
 
 def test_a_command_is_found_in_the_directories_of_the_path(tmp_path: Path) -> None:
@@ -145,12 +149,12 @@ def test_a_non_executable_command_has_its_own_error_message(tmp_path: Path) -> N
 
 def close(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refuses to look at anything in a directory, as systems do for a user who may not enter it; root always may."""
-    looked = Path.stat
+    original_stat = Path.stat
 
-    def stat(path: Path, **how: bool) -> os.stat_result:
+    def stat(path: Path, **options: bool) -> os.stat_result:
         if directory in path.parents:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return looked(path, **how)
+        return original_stat(path, **options)
 
     monkeypatch.setattr(Path, "stat", stat)
 
@@ -168,8 +172,8 @@ def test_usual_directories_in_a_closed_home_are_left_out_of_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close(tmp_path / "home", monkeypatch)
-    found = child_environment(server(), {"PATH": "/bin"}, tmp_path / "home", windows=False)
-    assert str(tmp_path) not in found["PATH"]
+    variables = child_environment(server(), {"PATH": "/bin"}, tmp_path / "home", windows=False)
+    assert str(tmp_path) not in variables["PATH"]
 
 
 def test_command_lookup_on_windows_adds_the_program_suffix(tmp_path: Path) -> None:

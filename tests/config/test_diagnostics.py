@@ -75,11 +75,11 @@ def test_a_misplaced_web_key_is_reported_with_its_correct_place(tmp_path: Path) 
 
 
 def test_an_address_rule_that_could_never_match_is_an_error(tmp_path: Path) -> None:
-    (said,) = refused(tmp_path, "servers: {}\nweb:\n  allow_addresses: ['*', 'http://127.0.0.1:8000/', 10.0.0.0/8]\n")
-    assert said.startswith("servers.yaml:2: web")
-    assert "'*', 'http://127.0.0.1:8000/' are no addresses" in said
-    assert "write 127.0.0.1:8000" in said
-    assert "10.0.0.0/8'" not in said
+    (line,) = refused(tmp_path, "servers: {}\nweb:\n  allow_addresses: ['*', 'http://127.0.0.1:8000/', 10.0.0.0/8]\n")
+    assert line.startswith("servers.yaml:2: web")
+    assert "'*', 'http://127.0.0.1:8000/' are no addresses" in line
+    assert "write 127.0.0.1:8000" in line
+    assert "10.0.0.0/8'" not in line
 
 
 def test_root_keys_of_another_host_are_ignored(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_root_keys_of_another_host_are_ignored(tmp_path: Path) -> None:
     ],
 )
 def test_errors_have_their_line_in_every_format(tmp_path: Path, name: str, text: str, line: int) -> None:
-    (found,) = refused(tmp_path, text, name)
-    assert found.startswith(f"{name}:{line}: servers")
-    assert found.endswith("command: must be a text")
+    (message,) = refused(tmp_path, text, name)
+    assert message.startswith(f"{name}:{line}: servers")
+    assert message.endswith("command: must be a text")
 
 
 @pytest.mark.parametrize(
@@ -260,17 +260,17 @@ def test_warnings_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 def test_the_default_configuration_path_is_searched_in_order_and_can_be_overridden(tmp_path: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-    here = tmp_path / "here"
-    here.mkdir()
+    directory = tmp_path / "here"
+    directory.mkdir()
     with pytest.raises(ConfigError) as caught:
-        default_path(here, environ)
-    assert str(here) in str(caught.value)
+        default_path(directory, environ)
+    assert str(directory) in str(caught.value)
     assert str(tmp_path / "config/mcp-hub") in str(caught.value)
     assert "$MCP_HUB_CONFIG: not set" in str(caught.value)
     for name in ("config/mcp-hub/servers.yaml", "here/servers.toml", "here/servers.json", "here/servers.yaml"):
         path = write(tmp_path, "servers: {}", name)
-        assert default_path(here, environ) == path
-    assert default_path(here, {**environ, "MCP_HUB_CONFIG": "other.yaml"}) == here / "other.yaml"
+        assert default_path(directory, environ) == path
+    assert default_path(directory, {**environ, "MCP_HUB_CONFIG": "other.yaml"}) == directory / "other.yaml"
 
 
 def test_a_blacklist_by_server_accepts_one_tool_or_a_list(tmp_path: Path) -> None:

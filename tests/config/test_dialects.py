@@ -50,10 +50,10 @@ def test_the_file_of_claude_code_is_read(tmp_path: Path) -> None:
       }
     }
     """
-    found = servers(tmp_path, text, ".mcp.json", {"API_KEY": "k"})
-    assert (found["api-server"].transport, found["api-server"].url) == ("http", "https://api.example.com/mcp")
-    assert plain(found["api-server"].headers) == {"Authorization": "Bearer k"}
-    assert [server.transport for server in found.values()] == ["http", "sse", "stdio"]
+    entries = servers(tmp_path, text, ".mcp.json", {"API_KEY": "k"})
+    assert (entries["api-server"].transport, entries["api-server"].url) == ("http", "https://api.example.com/mcp")
+    assert plain(entries["api-server"].headers) == {"Authorization": "Bearer k"}
+    assert [server.transport for server in entries.values()] == ["http", "sse", "stdio"]
 
 
 def test_the_file_of_cursor_is_read(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_the_file_of_cursor_is_read(tmp_path: Path) -> None:
       }
     }
     """
-    found = servers(tmp_path, text, ".cursor/mcp.json", {"OTHER": "2"})
-    assert found["tool"].command == f"{tmp_path}/run"
-    assert found["tool"].args == ("--home", str(tmp_path / "home"), "--name", tmp_path.name)
-    assert plain(found["tool"].env) == {"TOKEN": "from file", "OTHER": "2"}
-    assert found["remote"].transport == "sse"
+    entries = servers(tmp_path, text, ".cursor/mcp.json", {"OTHER": "2"})
+    assert entries["tool"].command == f"{tmp_path}/run"
+    assert entries["tool"].args == ("--home", str(tmp_path / "home"), "--name", tmp_path.name)
+    assert plain(entries["tool"].env) == {"TOKEN": "from file", "OTHER": "2"}
+    assert entries["remote"].transport == "sse"
 
 
 def test_the_file_of_vs_code_is_read(tmp_path: Path) -> None:
@@ -143,18 +143,20 @@ def test_the_file_of_codex_is_read(tmp_path: Path) -> None:
     """
     environ = {"LOCAL_TOKEN": "l", "FIGMA_OAUTH_TOKEN": "f", "TEAM": "t"}
     loaded = read(tmp_path, text, "config.toml", environ)
-    found = {server.id: server for server in loaded.config.servers}
-    assert plain(found["context7"].env) == {"LOCAL_TOKEN": "l", "MY_ENV_VAR": "MY_ENV_VALUE"}
-    assert (found["context7"].deadlines.connect, found["context7"].deadlines.call) == (20, 45.5)
-    assert plain(found["figma"].headers) == {
+    entries = {server.id: server for server in loaded.config.servers}
+    assert plain(entries["context7"].env) == {"LOCAL_TOKEN": "l", "MY_ENV_VAR": "MY_ENV_VALUE"}
+    assert (entries["context7"].deadlines.connect, entries["context7"].deadlines.call) == (20, 45.5)
+    assert plain(entries["figma"].headers) == {
         "Authorization": "Bearer f",
         "X-Figma-Region": "us-east-1",
         "X-Team": "t",
     }
-    assert (found["off"].enabled, found["off"].disabled_reason) == (False, None)
-    assert "UNSET_TOKEN is not set (bearer_token_env_var)" in (found["unset"].disabled_reason or "")
-    assert found["asking"].enabled
-    assert loaded.warnings == (f"config.toml:24: mcp_servers.unset: is switched off: {found['unset'].disabled_reason}",)
+    assert (entries["off"].enabled, entries["off"].disabled_reason) == (False, None)
+    assert "UNSET_TOKEN is not set (bearer_token_env_var)" in (entries["unset"].disabled_reason or "")
+    assert entries["asking"].enabled
+    assert loaded.warnings == (
+        f"config.toml:24: mcp_servers.unset: is switched off: {entries['unset'].disabled_reason}",
+    )
 
 
 def test_the_file_of_gemini_is_read(tmp_path: Path) -> None:
@@ -171,12 +173,12 @@ def test_the_file_of_gemini_is_read(tmp_path: Path) -> None:
       }
     }
     """
-    found = servers(tmp_path, text, "settings.json")
-    assert [found[name].transport for name in ("http", "sse", "typed")] == ["http", "sse", "http"]
-    assert (found["http"].deadlines.call, found["sse"].deadlines.call) == (5, 0.5)
-    assert found["python"].disabled_reason == "mcp.excluded names it"
-    assert found["other"].disabled_reason == "mcp.allowed does not name it"
-    assert found["python"].cwd == tmp_path / "dir"
+    entries = servers(tmp_path, text, "settings.json")
+    assert [entries[name].transport for name in ("http", "sse", "typed")] == ["http", "sse", "http"]
+    assert (entries["http"].deadlines.call, entries["sse"].deadlines.call) == (5, 0.5)
+    assert entries["python"].disabled_reason == "mcp.excluded names it"
+    assert entries["other"].disabled_reason == "mcp.allowed does not name it"
+    assert entries["python"].cwd == tmp_path / "dir"
 
 
 def test_a_dollar_names_a_variable_in_the_file_of_gemini(tmp_path: Path) -> None:
@@ -186,10 +188,10 @@ def test_a_dollar_names_a_variable_in_the_file_of_gemini(tmp_path: Path) -> None
       "b": {"command": "b", "env": {"KEY": "$UNSET_KEY"}}
     }}
     """
-    found = servers(tmp_path, text, "settings.json", {"HOST": "example.com", "A_TOKEN": "t"})
-    assert found["a"].url == "https://example.com/mcp"
-    assert plain(found["a"].headers) == {"Authorization": "Bearer t", "X": "t$"}
-    assert "UNSET_KEY is not set" in (found["b"].disabled_reason or "")
+    entries = servers(tmp_path, text, "settings.json", {"HOST": "example.com", "A_TOKEN": "t"})
+    assert entries["a"].url == "https://example.com/mcp"
+    assert plain(entries["a"].headers) == {"Authorization": "Bearer t", "X": "t$"}
+    assert "UNSET_KEY is not set" in (entries["b"].disabled_reason or "")
 
 
 def test_a_dollar_is_an_ordinary_character_in_files_of_other_clients(tmp_path: Path) -> None:
@@ -228,17 +230,17 @@ def test_the_file_of_opencode_is_read(tmp_path: Path) -> None:
     }
     """
     (tmp_path / "more").write_text("m\n")
-    found = servers(tmp_path, text, "opencode.json", {"CONTEXT7_API_KEY": "c"})
-    assert not [one for one in read(tmp_path, text, "opencode.json").warnings if "tools" in one]
-    everything = found["everything"]
+    entries = servers(tmp_path, text, "opencode.json", {"CONTEXT7_API_KEY": "c"})
+    assert not [line for line in read(tmp_path, text, "opencode.json").warnings if "tools" in line]
+    everything = entries["everything"]
     assert (everything.command, everything.args[0], everything.deadlines.list) == ("npx", "-y", 5)
     assert everything.deadlines.call == 1200
     assert plain(everything.env) == {"MY_ENV_VAR": "my_env_var_value"}
-    assert found["context7"].transport == "auto"
-    assert plain(found["context7"].headers) == {"CONTEXT7_API_KEY": "c", "X-More": "m"}
-    assert (found["held"].enabled, found["held"].filters["tools"].deny) == (True, ("*",))
-    assert not found["everything"].filters
-    assert "UNSET is not set" in (found["unset"].disabled_reason or "")
+    assert entries["context7"].transport == "auto"
+    assert plain(entries["context7"].headers) == {"CONTEXT7_API_KEY": "c", "X-More": "m"}
+    assert (entries["held"].enabled, entries["held"].filters["tools"].deny) == (True, ("*",))
+    assert not entries["everything"].filters
+    assert "UNSET is not set" in (entries["unset"].disabled_reason or "")
 
 
 def test_the_file_of_windsurf_is_read(tmp_path: Path) -> None:
@@ -295,12 +297,12 @@ def test_the_file_of_fastmcp_is_read(tmp_path: Path) -> None:
       }}
     }}
     """
-    found = servers(tmp_path, text, "fastmcp.json")
-    assert [found[name].transport for name in ("weather", "assistant", "old")] == ["http", "stdio", "sse"]
-    assert plain(found["weather"].headers) == {"Authorization": "Bearer token"}
-    assert found["tagged"].filters["tools"].allow_tags == ("a",)
-    assert found["changed"].tools["add"] == ToolRules(name="plus", preset={"key": "k"})
-    assert found["changed"].filters["tools"].deny == ("sub",)
+    entries = servers(tmp_path, text, "fastmcp.json")
+    assert [entries[name].transport for name in ("weather", "assistant", "old")] == ["http", "stdio", "sse"]
+    assert plain(entries["weather"].headers) == {"Authorization": "Bearer token"}
+    assert entries["tagged"].filters["tools"].allow_tags == ("a",)
+    assert entries["changed"].tools["add"] == ToolRules(name="plus", preset={"key": "k"})
+    assert entries["changed"].filters["tools"].deny == ("sub",)
 
 
 def test_the_file_of_one_mcp_is_read(tmp_path: Path) -> None:
@@ -350,8 +352,8 @@ def test_the_settings_of_mcphub_are_read(tmp_path: Path) -> None:
     }, "users": [{"username": "admin", "password": "x", "isAdmin": true}]}
     """
     loaded = read(tmp_path, text, "mcp_settings.json")
-    own, one, api = loaded.config.servers
-    assert (own.session, one.session, own.filters["tools"].deny) == ("client", "shared", ("rm",))
+    own, remote, api = loaded.config.servers
+    assert (own.session, remote.session, own.filters["tools"].deny) == ("client", "shared", ("rm",))
     assert "'openapi' is not supported" in (api.disabled_reason or "")
     assert next(line for line in loaded.warnings if "visibility" in line).endswith("one of 'profiles'")
 

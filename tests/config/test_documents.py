@@ -80,8 +80,8 @@ def test_comments_and_commas_inside_of_strings_stay(tmp_path: Path) -> None:
 
 
 def test_yaml_keys_are_read_as_strings(tmp_path: Path) -> None:
-    found = servers(tmp_path, "servers:\n  on: {command: x}\n  1.10: {command: x}\n  null: {command: x}\n")
-    assert [*found] == ["on", "1.10", "null"]
+    entries = servers(tmp_path, "servers:\n  on: {command: x}\n  1.10: {command: x}\n  null: {command: x}\n")
+    assert [*entries] == ["on", "1.10", "null"]
 
 
 def test_yaml_anchors_and_merge_keys_are_expanded(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_yaml_anchors_and_merge_keys_are_expanded(tmp_path: Path) -> None:
         <<: [*common, {args: [c]}]
         env: {B: yes}
     """
-    found = servers(tmp_path, text)
-    assert (found["a"].command, found["a"].args, plain(found["a"].env)) == ("uvx", ("a",), {"A": "1.10"})
-    assert (found["b"].command, found["b"].args, plain(found["b"].env)) == ("uvx", ("c",), {"B": "yes"})
+    entries = servers(tmp_path, text)
+    assert (entries["a"].command, entries["a"].args, plain(entries["a"].env)) == ("uvx", ("a",), {"A": "1.10"})
+    assert (entries["b"].command, entries["b"].args, plain(entries["b"].env)) == ("uvx", ("c",), {"B": "yes"})
 
 
 def test_only_the_parser_of_the_format_is_imported(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from tests.config.written import only, read, refused, servers
 URL = "https://mcp.example/mcp"
 
 
-def ways(directory: Path, text: str) -> dict[str, str]:
-    return {id: Egress.of(one.egress, {}).describe_route(one.url or "") for id, one in servers(directory, text).items()}
+def routes(directory: Path, text: str) -> dict[str, str]:
+    return {
+        id: Egress.of(server.egress, {}).describe_route(server.url or "")
+        for id, server in servers(directory, text).items()
+    }
 
 
 def test_a_server_without_its_own_proxy_uses_the_root_proxy(tmp_path: Path) -> None:
@@ -27,7 +30,7 @@ def test_a_server_without_its_own_proxy_uses_the_root_proxy(tmp_path: Path) -> N
           here: {{url: "http://127.0.0.1:9/mcp"}}
           program: {{command: cat}}
     """
-    assert ways(tmp_path, text) == {
+    assert routes(tmp_path, text) == {
         "far": "through http://proxy.example:3128 (proxy)",
         "own": "through socks5h://other.example:1080 (proxy)",
         "near": "direct",
@@ -46,12 +49,12 @@ def test_a_plain_text_proxy_password_is_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["ftp://proxy.example", "http://", "http://a/b", "[1]", "7", "http://me:s3cret@a b"])
 def test_an_invalid_proxy_url_is_an_error_at_its_key(tmp_path: Path, value: str) -> None:
-    for text, place in (
+    for text, key in (
         (f"proxy: {value}\nservers: {{}}", "proxy: "),
         (f"servers: {{far: {{url: {URL}, proxy: {value}}}}}", "servers.far.proxy: "),
     ):
         lines = refused(tmp_path, text)
-        assert any(place in line for line in lines)
+        assert any(key in line for line in lines)
         assert "s3cret" not in "".join(lines)
 
 
@@ -84,6 +87,6 @@ def test_network_keys_of_a_command_entry_have_no_effect_and_cause_a_warning(tmp_
 
 
 def test_a_changed_proxy_changes_the_connection_settings_of_an_entry(tmp_path: Path) -> None:
-    one = only(tmp_path, f"servers: {{far: {{url: {URL}}}}}")
-    other = only(tmp_path, f"proxy: http://proxy.example:1\nservers: {{far: {{url: {URL}}}}}")
-    assert one.connection != other.connection
+    direct = only(tmp_path, f"servers: {{far: {{url: {URL}}}}}")
+    proxied = only(tmp_path, f"proxy: http://proxy.example:1\nservers: {{far: {{url: {URL}}}}}")
+    assert direct.connection != proxied.connection

@@ -93,9 +93,9 @@ def test_defaults_apply_to_every_entry(tmp_path: Path) -> None:
       a: {command: a}
       b: {command: b, lazy: false, deadlines: {call: 5}}
     """
-    found = servers(tmp_path, text)
-    assert (found["a"].lazy, found["a"].deadlines.call, found["a"].deadlines.list) == (True, 60, 3)
-    assert (found["b"].lazy, found["b"].deadlines.call, found["b"].deadlines.list) == (False, 5, 3)
+    entries = servers(tmp_path, text)
+    assert (entries["a"].lazy, entries["a"].deadlines.call, entries["a"].deadlines.list) == (True, 60, 3)
+    assert (entries["b"].lazy, entries["b"].deadlines.call, entries["b"].deadlines.list) == (False, 5, 3)
 
 
 def test_servers_may_send_every_kind_of_request_unless_allow_restricts_it(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_servers_may_send_every_kind_of_request_unless_allow_restricts_it(tmp_pa
       a: {command: a}
       b: {command: b, allow: [], max_questions: 20}
     """
-    found = servers(tmp_path, text)
-    assert [(found[name].allow, found[name].max_questions) for name in "ab"] == [(("elicitation",), 1), ((), 20)]
+    entries = servers(tmp_path, text)
+    assert [(entries[name].allow, entries[name].max_questions) for name in "ab"] == [(("elicitation",), 1), ((), 20)]
     server = only(tmp_path, "servers: {a: {command: x}}")
     assert (set(server.allow), server.max_questions) == ({"sampling", "elicitation", "roots"}, 3)
     wrong = "servers: {a: {command: x, allow: [all, some], max_questions: 0}}"
@@ -244,9 +244,9 @@ def test_tools_dir_alone_is_a_valid_configuration(tmp_path: Path) -> None:
 
 
 def test_a_missing_tools_dir_disables_only_its_own_server(tmp_path: Path) -> None:
-    found = servers(tmp_path, "tools_dir: nope\nservers: {a: {command: x}, b: {tools_dir: nope}}")
-    assert [server.enabled for server in found.values()] == [True, False, False]
-    assert "there is no directory" in (found["local"].disabled_reason or "")
+    entries = servers(tmp_path, "tools_dir: nope\nservers: {a: {command: x}, b: {tools_dir: nope}}")
+    assert [server.enabled for server in entries.values()] == [True, False, False]
+    assert "there is no directory" in (entries["local"].disabled_reason or "")
 
 
 def test_a_directory_named_tools_is_not_loaded_without_tools_dir(tmp_path: Path) -> None:

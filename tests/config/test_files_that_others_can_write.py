@@ -26,10 +26,10 @@ ENTRY = {"servers": {"a": {"command": "true"}}}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    made = tmp_path / "home"
-    made.mkdir()
-    (made / "servers.json").write_text(json.dumps(ENTRY))
-    return made
+    directory = tmp_path / "home"
+    directory.mkdir()
+    (directory / "servers.json").write_text(json.dumps(ENTRY))
+    return directory
 
 
 def test_a_configuration_in_a_directory_that_others_can_write_is_refused(home: Path) -> None:
@@ -166,12 +166,12 @@ def tools(home: Path) -> Path:
 
 def listed(config: Path) -> tuple[list[str], str]:
     """The tools that the hub has, and what `check` says."""
-    said = [
-        subprocess.run([*HUB, *words, "--config", str(config)], capture_output=True, timeout=PATIENCE)
-        for words in (["tools", "--json"], ["check"])
+    processes = [
+        subprocess.run([*HUB, *arguments, "--config", str(config)], capture_output=True, timeout=PATIENCE)
+        for arguments in (["tools", "--json"], ["check"])
     ]
-    checked = said[1].stdout + said[1].stderr
-    return sorted(tool["name"] for tool in json.loads(said[0].stdout)), checked.decode()
+    checked = processes[1].stdout + processes[1].stderr
+    return sorted(tool["name"] for tool in json.loads(processes[0].stdout)), checked.decode()
 
 
 def test_a_python_file_that_others_can_write_is_not_imported(home: Path) -> None:
@@ -181,9 +181,9 @@ def test_a_python_file_that_others_can_write_is_not_imported(home: Path) -> None
     (directory / "bad.py").chmod(0o666)
     (directory / "helping" / "inner.py").chmod(0o666)
     (directory / "builtin").chmod(0o777)
-    names, said = listed(config)
+    names, output = listed(config)
     assert names == ["local__good"]
-    assert "chmod 600" in said
+    assert "chmod 600" in output
     (directory / "builtin").chmod(0o755)
     (directory / "bad.py").chmod(0o644)
     (directory / "__pycache__").chmod(0o777)  # somebody could put a compiled file there

@@ -57,9 +57,9 @@ def test_the_file_of_goose_is_read(tmp_path: Path) -> None:
 
 
 def test_a_goose_entry_whose_secret_is_not_in_the_environment_is_disabled(tmp_path: Path) -> None:
-    found = servers(tmp_path, GOOSE, "config.yaml")
-    assert found["fetch"].disabled_reason == "the environment variable FETCH_KEY is not set (env_keys)"
-    assert "REMOTE_TOKEN is not set" in (found["remote"].disabled_reason or "")
+    entries = servers(tmp_path, GOOSE, "config.yaml")
+    assert entries["fetch"].disabled_reason == "the environment variable FETCH_KEY is not set (env_keys)"
+    assert "REMOTE_TOKEN is not set" in (entries["remote"].disabled_reason or "")
 
 
 def test_an_extensions_key_of_another_program_is_not_read_as_servers(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ AMP: dict[str, Any] = {
 }
 
 
-def amp(directory: Path, **more: Any) -> LoadedConfig:
+def amp(directory: Path, **settings: Any) -> LoadedConfig:
     environ = {"SRC_ENDPOINT": "https://src.example", "SRC_TOKEN": "t"}
-    return read(directory, json.dumps({**AMP, **more}, indent=1), ".config/amp/settings.json", environ)
+    return read(directory, json.dumps({**AMP, **settings}, indent=1), ".config/amp/settings.json", environ)
 
 
 def test_the_settings_of_amp_are_read(tmp_path: Path) -> None:
@@ -94,11 +94,11 @@ def test_the_settings_of_amp_are_read(tmp_path: Path) -> None:
 
 def test_tools_that_amp_disables_are_refused(tmp_path: Path) -> None:
     disabled = ["browser_navigate", "builtin:edit_file", "mcp__graph__write_*", "mcp__graph__*"]
-    found = {server.id: server for server in amp(tmp_path, **{"amp.tools.disable": disabled}).config.servers}
-    assert "browser_navigate" in found["playwright"].filters["tools"].deny
-    assert "edit_file" not in found["playwright"].filters["tools"].deny
-    assert "*" not in found["playwright"].filters["tools"].deny
-    assert {"write_*", "*"} <= set(found["graph"].filters["tools"].deny)
+    entries = {server.id: server for server in amp(tmp_path, **{"amp.tools.disable": disabled}).config.servers}
+    assert "browser_navigate" in entries["playwright"].filters["tools"].deny
+    assert "edit_file" not in entries["playwright"].filters["tools"].deny
+    assert "*" not in entries["playwright"].filters["tools"].deny
+    assert {"write_*", "*"} <= set(entries["graph"].filters["tools"].deny)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_tools_that_amp_disables_are_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_servers_that_amp_rejects_are_disabled(tmp_path: Path, rules: list[Any], off: set[str]) -> None:
-    found = {
+    disabled = {
         server.id for server in amp(tmp_path, **{"amp.mcpPermissions": rules}).config.servers if server.disabled_reason
     }
-    assert found == off - {"chosen"}  # which its user has switched off, so that there is nothing to tell
+    assert disabled == off - {"chosen"}  # which its user has switched off, so that there is nothing to tell
 
 
 def test_a_misspelled_root_key_is_quoted_once(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_claude_code_servers_of_the_working_directory_are_loaded(
     text = claude(tmp_path, one=ONE, two=TWO, three={"mcpServers": {}})
     monkeypatch.chdir(tmp_path / "one")
     loaded = read(tmp_path, text, ".claude.json")
-    assert [(one.id, one.command) for one in loaded.config.servers] == [("a", "a"), ("b", "mine"), ("c", "c")]
+    assert [(server.id, server.command) for server in loaded.config.servers] == [("a", "a"), ("b", "mine"), ("c", "c")]
     assert loaded.config.servers[0].disabled_reason == "disabledMcpServers names it"
-    told = [line for line in loaded.warnings if ": projects: " in line]
-    assert len(told) == 1
-    assert f"d ({tmp_path / 'two'}): for other directories and not served" in told[0]
+    lines = [line for line in loaded.warnings if ": projects: " in line]
+    assert len(lines) == 1
+    assert f"d ({tmp_path / 'two'}): for other directories and not served" in lines[0]
 
 
 def test_claude_code_servers_of_a_git_repository_are_loaded_in_its_subdirectories(
@@ -163,8 +163,8 @@ def test_claude_code_servers_of_a_git_repository_are_loaded_in_its_subdirectorie
 
 def test_claude_project_dir_sets_the_project_directory(tmp_path: Path) -> None:
     text = claude(tmp_path, one=ONE, two=TWO)
-    found = servers(tmp_path, text, ".claude.json", {"CLAUDE_PROJECT_DIR": str(tmp_path / "two")})
-    assert set(found) == {"a", "b", "d"}
+    entries = servers(tmp_path, text, ".claude.json", {"CLAUDE_PROJECT_DIR": str(tmp_path / "two")})
+    assert set(entries) == {"a", "b", "d"}
 
 
 def test_servers_of_all_other_directories_are_reported_once(tmp_path: Path) -> None:
@@ -240,12 +240,15 @@ def test_the_file_of_copilot_cli_is_read(tmp_path: Path) -> None:
       "none": {"type": "stdio", "command": "x", "tools": []}
     }}
     """
-    found = servers(tmp_path, text, ".copilot/mcp-config.json", {"K": "k"})
-    assert (found["local"].transport, found["local"].filters) == ("stdio", {})
-    assert plain(found["local"].env) == {"K": "k"}
-    assert (found["some"].transport, found["some"].filters["tools"].allow) == ("http", ("get_me",))
-    assert (found["some"].deadlines.call, plain(found["some"].headers)) == (30, {"Authorization": "Bearer anonymous"})
-    assert found["none"].filters["tools"].allow == ()
+    entries = servers(tmp_path, text, ".copilot/mcp-config.json", {"K": "k"})
+    assert (entries["local"].transport, entries["local"].filters) == ("stdio", {})
+    assert plain(entries["local"].env) == {"K": "k"}
+    assert (entries["some"].transport, entries["some"].filters["tools"].allow) == ("http", ("get_me",))
+    assert (entries["some"].deadlines.call, plain(entries["some"].headers)) == (
+        30,
+        {"Authorization": "Bearer anonymous"},
+    )
+    assert entries["none"].filters["tools"].allow == ()
 
 
 def test_the_file_of_kiro_is_read(tmp_path: Path) -> None:

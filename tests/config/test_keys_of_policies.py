@@ -28,10 +28,10 @@ class Webhook(Frozen):
     tokens: dict[str, SecretStr]
 
 
-def read_flag(given: FieldValue, reading: KeyReading) -> bool | None:
-    if isinstance(given.value, bool):
-        return given.value
-    reading.findings.error(given.at, "must be true or false")
+def read_flag(field: FieldValue, reading: KeyReading) -> bool | None:
+    if isinstance(field.value, bool):
+        return field.value
+    reading.findings.error(field.at, "must be true or false")
     return None
 
 
@@ -86,9 +86,9 @@ def test_defaults_may_set_only_the_keys_that_say_so(tmp_path: Path) -> None:
 
 def test_an_unsupported_restriction_disables_its_entry_until_a_policy_supports_it(tmp_path: Path) -> None:
     text = "{servers: {a: {command: x, quarantined: true}}}"
-    (off,) = read(tmp_path, text).config.servers
-    (kept,) = read(tmp_path, text, QUARANTINED).config.servers
-    assert (off.enabled, kept.enabled, QUARANTINED.of(kept)) == (False, True, True)
+    (disabled,) = read(tmp_path, text).config.servers
+    (enabled,) = read(tmp_path, text, QUARANTINED).config.servers
+    assert (disabled.enabled, enabled.enabled, QUARANTINED.of(enabled)) == (False, True, True)
 
 
 def test_an_unset_variable_in_a_policy_key_disables_its_entry(tmp_path: Path) -> None:

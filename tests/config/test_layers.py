@@ -86,10 +86,10 @@ def test_named_sections_of_several_files_are_merged_by_name(tmp_path: Path) -> N
             "  p: {tool_sets: [one, three]}\n"
         ),
     )
-    assert {one.name: one.tools for one in loaded.config.tool_sets} == {
+    assert {tool_set.name: tool_set.tools for tool_set in loaded.config.tool_sets} == {
         "one": ("x/a",), "two": ("x/c",), "three": ("x/d",)
     }  # fmt: skip
-    assert [one.name for one in loaded.config.groups] == ["g"]
+    assert [group.name for group in loaded.config.groups] == ["g"]
     assert loaded.config.profiles[0].tool_sets == ("one", "three")
     assert loaded.warnings == ("b.yaml:2: tool_sets[0]: replaces a.yaml:4: tool_sets.two",)
 
@@ -102,8 +102,8 @@ def test_a_tool_refused_by_one_file_cannot_be_allowed_by_another(tmp_path: Path)
         c_yaml="tool_blacklist: [[x, c], [z, d]]\n",
     )
     pairs = "blacklist: [[x, a], [y, b], [x, c], [z, d]]"
-    whole = merged(tmp_path, d_yaml=f"servers: {{x: {{command: x}}, y: {{command: y}}}}\n{pairs}\n")
-    assert BLACKLIST.of(loaded.config) == BLACKLIST.of(whole.config) != ()
+    single = merged(tmp_path, d_yaml=f"servers: {{x: {{command: x}}, y: {{command: y}}}}\n{pairs}\n")
+    assert BLACKLIST.of(loaded.config) == BLACKLIST.of(single.config) != ()
     (line,) = loaded.warnings
     assert line.startswith("c.yaml:1: ")
 
@@ -114,7 +114,7 @@ def test_defaults_of_all_files_apply_to_every_entry(tmp_path: Path) -> None:
         a_yaml="servers:\n  a: {command: a}\ndefaults: {timeout: 5s, lazy: true}\n",
         b_yaml="servers:\n  b: {command: b, lazy: false}\ndefaults:\n  timeout: 6s\n",
     )
-    assert [(one.deadlines.call, one.lazy) for one in loaded.config.servers] == [(6, True), (6, False)]
+    assert [(server.deadlines.call, server.lazy) for server in loaded.config.servers] == [(6, True), (6, False)]
     assert loaded.warnings == ("b.yaml:4: defaults.timeout: replaces a.yaml:3: defaults.timeout",)
     assert loaded.config.defaults["deadlines"] == {"call": 6}
 
@@ -149,15 +149,15 @@ def test_errors_of_all_files_are_reported_at_once_with_their_files(tmp_path: Pat
         b_yaml="servers:\n  b: {url: 7}\nlisten:\n  port: many\ntool_sets:\n  t: 8\n",
         sub_b_yaml="servers:\n  c: {lazy: perhaps, command: x}\ndefaults: {timeout: never}\n",
     )
-    other = tmp_path / "sub" / "b.yaml"
+    sub_file = tmp_path / "sub" / "b.yaml"
     assert [line.split(": ")[:2] for line in lines] == [
         ["a.yaml:2", "servers.a.command[1]"],
         ["a.yaml:4", "tool_sets.s"],
         [f"{tmp_path / 'b.yaml'}:2", "servers.b.url"],
         [f"{tmp_path / 'b.yaml'}:4", "listen.port"],
         [f"{tmp_path / 'b.yaml'}:6", "tool_sets.t"],
-        [f"{other}:2", "servers.c.lazy"],
-        [f"{other}:3", "defaults.timeout"],
+        [f"{sub_file}:2", "servers.c.lazy"],
+        [f"{sub_file}:3", "defaults.timeout"],
     ]
 
 

@@ -63,18 +63,18 @@ def test_values_out_of_bounds_are_refused(model: type[Server], wrong: object) ->
 
 
 def test_a_model_and_its_copies_know_which_fields_were_given() -> None:
-    said = ScreenSettings(mode="flag")
-    assert said == ScreenSettings()
-    assert said.model_fields_set == {"mode"}
+    settings = ScreenSettings(mode="flag")
+    assert settings == ScreenSettings()
+    assert settings.model_fields_set == {"mode"}
     assert not ScreenSettings().model_fields_set
-    assert hash(said) == hash(ScreenSettings())
-    changed = said.model_copy(update={"allow": ("a",)})
+    assert hash(settings) == hash(ScreenSettings())
+    changed = settings.model_copy(update={"allow": ("a",)})
     assert (changed.allow, changed.model_fields_set) == (("a",), {"mode", "allow"})
-    assert (said.allow, said.model_fields_set) == ((), {"mode"})
+    assert (settings.allow, settings.model_fields_set) == ((), {"mode"})
     with pytest.raises(TypeError):
-        said.model_copy(update={"alow": ()})
+        settings.model_copy(update={"alow": ()})
     with pytest.raises(AttributeError):
-        said.mode = "off"  # type: ignore[misc]
+        settings.mode = "off"  # type: ignore[misc]
 
 
 def test_the_repr_of_a_model_has_no_secret() -> None:
@@ -86,9 +86,9 @@ def test_the_repr_of_a_model_has_no_secret() -> None:
 
 
 def test_equal_entries_have_equal_descriptions_which_include_secrets() -> None:
-    one, same = (Server.model_validate({**ENTRY, "env": {"A": SECRET}, "deadlines": {"call": 5}}) for _ in range(2))
-    assert one == same
-    assert one.connection == same.connection
-    assert one.connection == one.model_copy(update={"deadlines": Deadlines(call=6)}).connection
-    assert one.connection != one.model_copy(update={"env": {"A": SecretStr("another")}}).connection
-    assert one.tools == {} == ToolRules().preset
+    server, same = (Server.model_validate({**ENTRY, "env": {"A": SECRET}, "deadlines": {"call": 5}}) for _ in range(2))
+    assert server == same
+    assert server.connection == same.connection
+    assert server.connection == server.model_copy(update={"deadlines": Deadlines(call=6)}).connection
+    assert server.connection != server.model_copy(update={"env": {"A": SecretStr("another")}}).connection
+    assert server.tools == {} == ToolRules().preset

@@ -27,58 +27,68 @@ EVERYWHERE: Final = (
 
 
 def entry_of(**keys: str) -> Callable[[str, str, bool], Json]:
-    """Returns what makes an entry with a text in one of its places, in the words of a host."""
+    """Returns a function that makes an entry with a text in one of its fields, with the key names of a host."""
 
-    def made(place: str, text: str, remote: bool) -> Json:
+    def make_entry(field: str, text: str, remote: bool) -> Json:
         entry: Json = {keys["url"]: "https://x.example/mcp"} if remote else {keys["command"]: "x"}
         if "type" in keys:
             entry["type"] = keys["type"].split()[remote]
-        name = keys.get(place, place)
-        if place in ("env", "headers"):
+        name = keys.get(field, field)
+        if field in ("env", "headers"):
             return {**entry, name: {"A_NAME": text}}
-        return {**entry, name: [text] if place == "args" else f"https://{text}/mcp" if place == "url" else text}
+        return {**entry, name: [text] if field == "args" else f"https://{text}/mcp" if field == "url" else text}
 
-    return made
+    return make_entry
 
 
 _USUAL = entry_of(command="command", url="url")
 _DIALECTS: Final[dict[str, tuple[str, Callable[[Json], Json], Callable[[str, str, bool], Json], tuple[str, ...]]]] = {
-    "ours": ("servers.json", lambda one: {"servers": {"it": one}}, _USUAL, ()),
-    "claude": ("claude_desktop_config.json", lambda one: {"mcpServers": {"it": one}}, _USUAL, ()),
-    "project": (".claude.json", lambda one: {"projects": {str(Path.cwd()): {"mcpServers": {"it": one}}}}, _USUAL, ()),
-    "vscode": (".vscode/mcp.json", lambda one: {"inputs": [], "servers": {"it": one}}, _USUAL, ()),
+    "ours": ("servers.json", lambda entry: {"servers": {"it": entry}}, _USUAL, ()),
+    "claude": ("claude_desktop_config.json", lambda entry: {"mcpServers": {"it": entry}}, _USUAL, ()),
+    "project": (
+        ".claude.json",
+        lambda entry: {"projects": {str(Path.cwd()): {"mcpServers": {"it": entry}}}},
+        _USUAL,
+        (),
+    ),
+    "vscode": (".vscode/mcp.json", lambda entry: {"inputs": [], "servers": {"it": entry}}, _USUAL, ()),
     "windsurf": (
         "mcp_config.json",
-        lambda one: {"mcpServers": {"it": one}},
+        lambda entry: {"mcpServers": {"it": entry}},
         entry_of(command="command", url="serverUrl"),
         (),
     ),
     "codex": (
         "config.json",
-        lambda one: {"mcp_servers": {"it": one}},
+        lambda entry: {"mcp_servers": {"it": entry}},
         entry_of(command="command", url="url", headers="http_headers"),
         ("os.environ/%s",),
     ),
-    "gemini": (".gemini/settings.json", lambda one: {"mcpServers": {"it": one}}, _USUAL, ("$%s",)),
+    "gemini": (".gemini/settings.json", lambda entry: {"mcpServers": {"it": entry}}, _USUAL, ("$%s",)),
     "opencode": (
         "opencode.json",
-        lambda one: {"mcp": {"it": one}},
+        lambda entry: {"mcp": {"it": entry}},
         entry_of(command="command", url="url", env="environment"),
         ("{file:/nowhere/%s}",),
     ),
-    "zed": ("settings.json", lambda one: {"context_servers": {"it": one}}, _USUAL, ()),
+    "zed": ("settings.json", lambda entry: {"context_servers": {"it": entry}}, _USUAL, ()),
     "goose": (
         "config.json",
-        lambda one: {"extensions": {"it": one}},
+        lambda entry: {"extensions": {"it": entry}},
         entry_of(command="cmd", url="uri", env="envs", type="stdio streamable_http"),
         (),
     ),
-    "amp": ("settings.json", lambda one: {"amp.mcpServers": {"it": one}}, _USUAL, ()),
-    "continue": ("config.json", lambda one: {"mcpServers": [{"name": "it", **one}]}, _USUAL, ()),
-    "copilot": (".copilot/mcp-config.json", lambda one: {"mcpServers": {"it": {"tools": ["*"], **one}}}, _USUAL, ()),
-    "kiro": (".kiro/settings/mcp.json", lambda one: {"mcpServers": {"it": {"disabled": False, **one}}}, _USUAL, ()),
+    "amp": ("settings.json", lambda entry: {"amp.mcpServers": {"it": entry}}, _USUAL, ()),
+    "continue": ("config.json", lambda entry: {"mcpServers": [{"name": "it", **entry}]}, _USUAL, ()),
+    "copilot": (
+        ".copilot/mcp-config.json",
+        lambda entry: {"mcpServers": {"it": {"tools": ["*"], **entry}}},
+        _USUAL,
+        (),
+    ),
+    "kiro": (".kiro/settings/mcp.json", lambda entry: {"mcpServers": {"it": {"disabled": False, **entry}}}, _USUAL, ()),
 }
-_PLACES: Final = {False: ("command", "args", "env", "cwd"), True: ("url", "headers")}
+_FIELDS: Final = {False: ("command", "args", "env", "cwd"), True: ("url", "headers")}
 
 
 def sent(server: Server) -> str:
@@ -102,13 +112,13 @@ def only(name: str, tree: Json) -> Server:
 def test_an_entry_with_an_unfilled_placeholder_is_disabled(dialect: str, data: st.DataObject) -> None:
     name, tree, entry, own = _DIALECTS[dialect]
     remote = data.draw(st.booleans())
-    place = data.draw(st.sampled_from(_PLACES[remote]))
+    field = data.draw(st.sampled_from(_FIELDS[remote]))
     form = data.draw(st.sampled_from((*EVERYWHERE, *own)))
-    whole = form.startswith("os.environ")  # which LiteLLM has as a whole text only
-    place = "headers" if whole and place == "url" else place
-    around = st.just("") if whole or place == "url" else st.sampled_from(("", "Bearer ", "--key=", "a b "))
+    is_whole_text = form.startswith("os.environ")  # which LiteLLM has as a whole text only
+    field = "headers" if is_whole_text and field == "url" else field
+    around = st.just("") if is_whole_text or field == "url" else st.sampled_from(("", "Bearer ", "--key=", "a b "))
     text = data.draw(around) + form % NAME
-    server = only(name, tree(entry(place, text, remote)))
+    server = only(name, tree(entry(field, text, remote)))
     assert not server.enabled, sent(server)
     assert server.disabled_reason
 
@@ -116,10 +126,10 @@ def test_an_entry_with_an_unfilled_placeholder_is_disabled(dialect: str, data: s
 @pytest.mark.parametrize("dialect", _DIALECTS)
 def test_an_entry_without_a_placeholder_is_enabled(dialect: str) -> None:
     name, tree, entry, _ = _DIALECTS[dialect]
-    for remote, places in _PLACES.items():
-        for place in places:
-            server = only(name, tree(entry(place, "plain.example", remote)))
-            assert server.enabled, (place, server.disabled_reason)
+    for remote, fields in _FIELDS.items():
+        for field in fields:
+            server = only(name, tree(entry(field, "plain.example", remote)))
+            assert server.enabled, (field, server.disabled_reason)
             assert "plain.example" in sent(server)
 
 

@@ -191,5 +191,5 @@ def test_no_message_quotes_a_value(tmp_path: Path) -> None:
 
 
 def test_each_server_sees_only_its_own_values(tmp_path: Path) -> None:
-    found = servers(tmp_path, "servers: {a: {command: x, env: {A: '${NAME}'}}, b: {command: x}}", environ=ENVIRON)
-    assert plain(found["b"].env) == {}
+    entries = servers(tmp_path, "servers: {a: {command: x, env: {A: '${NAME}'}}, b: {command: x}}", environ=ENVIRON)
+    assert plain(entries["b"].env) == {}

@@ -31,23 +31,23 @@ class Api:
     """Where `/elsewhere` redirects to."""
 
 
-def _answer(api: Api, asked: Asked) -> tuple[int, dict[str, str], bytes]:
-    word = asked.path.partition("?")[0].strip("/").split("/")[0]
-    if word == "status":
-        code = int(asked.path.split("/")[2])
-        return code, {"Content-Type": "text/plain"}, f"no: {asked.headers.get('x-api-key', '')}".encode()
-    if word == "long":
+def _answer(api: Api, request: Asked) -> tuple[int, dict[str, str], bytes]:
+    endpoint = request.path.partition("?")[0].strip("/").split("/")[0]
+    if endpoint == "status":
+        code = int(request.path.split("/")[2])
+        return code, {"Content-Type": "text/plain"}, f"no: {request.headers.get('x-api-key', '')}".encode()
+    if endpoint == "long":
         return 200, {"Content-Type": "text/plain"}, b"x" * 100_000
-    if word == "charset":
-        return 200, {"Content-Type": f"text/plain; charset={asked.path.split('/')[2]}"}, b"-" + b"a0b1" * 1_000_000
-    if word == "empty":
+    if endpoint == "charset":
+        return 200, {"Content-Type": f"text/plain; charset={request.path.split('/')[2]}"}, b"-" + b"a0b1" * 1_000_000
+    if endpoint == "empty":
         return 204, {}, b""
-    if word == "elsewhere":
+    if endpoint == "elsewhere":
         return 302, {"Location": api.elsewhere}, b""
-    if word == "moved":
+    if endpoint == "moved":
         return 302, {"Location": "/echo/moved"}, b""
-    told: dict[str, Any] = {"path": asked.path, "method": asked.method, "list": [{"n": 2**70}]}
-    return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
+    payload: dict[str, Any] = {"path": request.path, "method": request.method, "list": [{"n": 2**70}]}
+    return 200, {"Content-Type": "application/json"}, json.dumps(payload).encode()
 
 
 @contextlib.contextmanager
@@ -60,9 +60,9 @@ def serving() -> Iterator[Api]:
         def handle_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            asked = Asked(self.command, self.path, headers, self.rfile.read(length))
-            api.requests.append(asked)
-            status, fields, body = _answer(api, asked)
+            request = Asked(self.command, self.path, headers, self.rfile.read(length))
+            api.requests.append(request)
+            status, fields, body = _answer(api, request)
             self.send_response(status)
             for name, value in {**fields, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)

@@ -102,16 +102,16 @@ def test_every_kind_of_tool_ends_at_the_default_deadline_with_the_code_timeout(t
     write(tmp_path, "tools/mcp/more.yaml", fake())
     path = write_config(tmp_path, {"first": fake()}, defaults={"timeout": "1s"})
     with ToolManager(config=path) as tools:
-        ended = threading.Event()
+        finished = threading.Event()
 
         @tools.tool_func
         def here() -> None:
-            ended.wait(20)
+            finished.wait(20)
 
         sleep = {"seconds": 20}
         calls = [("search", {}), ("slow", {}), ("more/sleep", sleep), ("first/sleep", sleep), ("here", {})]
         done = ToolExecutor(tools).execute_many(calls, parallel=True)
-        ended.set()
+        finished.set()
     assert [(message.code, message.output) for message in done] == [("timeout", None)] * 5
     assert all(message.error is not None and message.error.startswith("timeout: ") for message in done)
 

@@ -46,16 +46,16 @@ def test_check_names_every_broken_file_and_the_others_are_loaded(tmp_path: Path)
     """Check 44."""
     folders(tmp_path)
     done = run("check", "--json", "--config", str(write_config(tmp_path, {"first": fake()})))
-    said = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     assert done.returncode == 1
-    assert {fact["server"]: fact["state"] for fact in said["servers"]} == dict.fromkeys(
+    assert {fact["server"]: fact["state"] for fact in report["servers"]} == dict.fromkeys(
         ["first", "native", "local", "bare", "up"], "ready"
     )
-    assert [line.partition(":")[0] for line in said["left_out"]] == [
+    assert [line.partition(":")[0] for line in report["left_out"]] == [
         "tools/native/broken.yaml", "tools/mcp/broken.yaml", "configs/tool_sets/broken.yaml",
     ]  # fmt: skip
     assert "error: tools/native/broken.yaml:2: api_url" in done.stderr
-    (local,) = (fact for fact in said["servers"] if fact["server"] == "local")
+    (local,) = (fact for fact in report["servers"] if fact["server"] == "local")
     assert "wrong.py:1" in local["incomplete"][0]
 
 
@@ -104,9 +104,12 @@ def test_a_member_without_a_tool_is_a_warning_in_serve_and_an_error_in_check(tmp
 def test_tool_sets_of_the_file_override_the_folders_and_profiles_may_use_both(tmp_path: Path) -> None:
     write(tmp_path, "configs/tool_sets/inline.yaml", "tools: [other]\n")
     write(tmp_path, "configs/tool_sets/more.yaml", "{name: more, tools: [x]}\n")
-    found = loaded(tmp_path, tool_sets={"inline": ["mine"]}, profiles={"p": {"tool_sets": ["more", "inline"]}})
-    assert {one.name: one.tools for one in found.config.tool_sets} == {"inline": ("mine",), "more": ("x",)}
-    assert [(one.what, one.name) for one in found.duplicates] == [("tool set", "inline")]
+    outcome = loaded(tmp_path, tool_sets={"inline": ["mine"]}, profiles={"p": {"tool_sets": ["more", "inline"]}})
+    assert {tool_set.name: tool_set.tools for tool_set in outcome.config.tool_sets} == {
+        "inline": ("mine",),
+        "more": ("x",),
+    }
+    assert [(duplicate.what, duplicate.name) for duplicate in outcome.duplicates] == [("tool set", "inline")]
     with pytest.raises(ConfigError):
         loaded(tmp_path, profiles={"p": {"tool_sets": ["nowhere"]}})
 
@@ -133,9 +136,9 @@ def test_python_files_next_to_the_folders_are_loaded_only_if_tools_dir_is_set(tm
 )
 def test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all(tmp_path: Path, content: Any) -> None:
     write(tmp_path, "tools/mcp/a.yaml", content)
-    found = loaded(tmp_path)
-    assert [server.id for server in found.config.servers] == ["first"]
-    assert found.left_out[0].startswith("tools/mcp/a.yaml")
+    outcome = loaded(tmp_path)
+    assert [server.id for server in outcome.config.servers] == ["first"]
+    assert outcome.left_out[0].startswith("tools/mcp/a.yaml")
 
 
 @pytest.mark.parametrize(
@@ -153,20 +156,22 @@ def test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all(tmp_path: Path, co
 def test_an_invalid_native_tool_is_reported_with_file_and_line(tmp_path: Path, wrong: dict[str, Any]) -> None:
     write(tmp_path, "tools/native/a.json", {"name": "a", "api_url": API, **wrong})
     write(tmp_path, "tools/native/b.json", {"name": "b", "api_url": API})
-    found = loaded(tmp_path)
-    assert found.left_out
-    assert all(line.startswith("tools/native/a.json:") for line in found.left_out)
-    assert list(found.config.servers[1].tools) == ["b"]
+    outcome = loaded(tmp_path)
+    assert outcome.left_out
+    assert all(line.startswith("tools/native/a.json:") for line in outcome.left_out)
+    assert list(outcome.config.servers[1].tools) == ["b"]
 
 
 def test_a_tool_whose_variable_is_unset_is_disabled_and_keeps_its_name(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/a.yaml", {"name": "t", "api_url": API, "token": "${MCP_HUB_TEST_UNSET}"})
     write(tmp_path, "tools/native/b.yaml", {"name": "t", "api_url": "http://127.0.0.1:9/other"})
-    found = loaded(tmp_path)
-    assert found.left_out == ()
-    assert [server.id for server in found.config.servers] == ["first"]
-    assert [(one.kept, one.dropped) for one in found.duplicates] == [("tools/native/a.yaml", "tools/native/b.yaml")]
-    assert any("MCP_HUB_TEST_UNSET" in warning for warning in found.warnings)
+    outcome = loaded(tmp_path)
+    assert outcome.left_out == ()
+    assert [server.id for server in outcome.config.servers] == ["first"]
+    assert [(duplicate.kept, duplicate.dropped) for duplicate in outcome.duplicates] == [
+        ("tools/native/a.yaml", "tools/native/b.yaml")
+    ]
+    assert any("MCP_HUB_TEST_UNSET" in warning for warning in outcome.warnings)
 
 
 async def test_added_changed_and_removed_files_take_effect_while_the_hub_runs(tmp_path: Path) -> None:

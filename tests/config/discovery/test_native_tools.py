@@ -69,29 +69,29 @@ def code(result: dict[str, Any]) -> str:
 
 async def test_native_tools_send_the_requests_their_files_describe(tmp_path: Path) -> None:
     """Checks 44 and 47, of native tools."""
-    with serving() as api, serving() as other:
-        api.elsewhere = f"{other.url}/echo"
+    with serving() as api, serving() as other_api:
+        api.elsewhere = f"{other_api.url}/echo"
         files(tmp_path, api)
         async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
             listed = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
-            await asked_with_parameters(client, api, listed["local__search"])
-            await asked_with_a_body(client, api, listed["local__create"])
-            await said_no(client)
-            await redirected(client, api, other)
+            await assert_parameters_are_sent(client, api, listed["local__search"])
+            await assert_a_body_is_sent(client, api, listed["local__create"])
+            await assert_failures_are_reported(client)
+            await assert_redirects_stay_on_the_api(client, api, other_api)
             assert KEY.encode() not in client.stderr
             assert b"pass-word-4711" not in client.stderr
 
 
-async def asked_with_parameters(client: StdioClient, api: Api, listed: dict[str, Any]) -> None:
+async def assert_parameters_are_sent(client: StdioClient, api: Api, listed: dict[str, Any]) -> None:
     assert listed["description"] == "Look for things."
     assert listed["_meta"] == {"mcp-hub/source": "native"}
     assert listed["inputSchema"]["required"] == ["index", "q"]
     assert listed["annotations"]["readOnlyHint"] is True
     result = await client.call("local__search", {"index": "books", "q": "a&b=ü", "X-Lang": "de"})
-    asked = api.requests[-1]
-    assert asked.path == "/echo/books?v=2&q=a%26b%3D%C3%BC&limit=5"
-    assert (asked.headers["x-api-key"], asked.headers["x-lang"]) == (KEY, "de")
-    assert result["structuredContent"]["path"] == asked.path
+    request = api.requests[-1]
+    assert request.path == "/echo/books?v=2&q=a%26b%3D%C3%BC&limit=5"
+    assert (request.headers["x-api-key"], request.headers["x-lang"]) == (KEY, "de")
+    assert result["structuredContent"]["path"] == request.path
     assert json.loads(result["content"][0]["text"])["list"] == [{"n": 2**70}]
     assert json.loads(await client.text("local__items")) == {"n": 2**70}
     count = len(api.requests)
@@ -102,15 +102,15 @@ async def asked_with_parameters(client: StdioClient, api: Api, listed: dict[str,
     assert api.requests[-1].headers["authorization"] == "Basic bWU6cGFzcy13b3JkLTQ3MTE="
 
 
-async def asked_with_a_body(client: StdioClient, api: Api, listed: dict[str, Any]) -> None:
+async def assert_a_body_is_sent(client: StdioClient, api: Api, listed: dict[str, Any]) -> None:
     assert list(listed["inputSchema"]["properties"]) == ["title"]
     await client.call("local__create", {"title": "ä"})
-    asked = api.requests[-1]
-    assert (asked.method, asked.headers["authorization"]) == ("POST", f"Bearer {KEY}")
-    assert json.loads(asked.body) == {"title": "ä", "done": True}
+    request = api.requests[-1]
+    assert (request.method, request.headers["authorization"]) == ("POST", f"Bearer {KEY}")
+    assert json.loads(request.body) == {"title": "ä", "done": True}
 
 
-async def said_no(client: StdioClient) -> None:
+async def assert_failures_are_reported(client: StdioClient) -> None:
     denied = await client.call("local__denied")
     assert code(denied) == "permission_denied"
     assert KEY not in json.dumps(denied)
@@ -123,16 +123,16 @@ async def said_no(client: StdioClient) -> None:
     assert "204" in await client.text("local__empty")
 
 
-async def redirected(client: StdioClient, api: Api, other: Api) -> None:
+async def assert_redirects_stay_on_the_api(client: StdioClient, api: Api, other_api: Api) -> None:
     await client.call("local__moved")
-    assert [(one.path, one.headers["x-api-key"]) for one in api.requests[-2:]] == [
+    assert [(request.path, request.headers["x-api-key"]) for request in api.requests[-2:]] == [
         ("/moved", KEY),
         ("/echo/moved", KEY),
     ]
     refused = await client.call("local__elsewhere")
     assert code(refused) == "tool_error"
-    assert f"redirects to {other.url}, which is not followed: set that as api_url" in refused["content"][0]["text"]
-    assert other.requests == []
+    assert f"redirects to {other_api.url}, which is not followed: set that as api_url" in refused["content"][0]["text"]
+    assert other_api.requests == []
     count = len(api.requests)
     refused = await client.call("local__moved_post")
     assert code(refused) == "tool_error"

@@ -22,14 +22,14 @@ VALUES = (
 )
 
 
-def tool(**more: Any) -> NativeToolDefinition:
+def tool(**fields: Any) -> NativeToolDefinition:
     parameters = (
         NativeParameter("id", "path", {"type": "string"}, True),
         NativeParameter("q", "query", {"type": "string"}),
         NativeParameter("X-Region", "header", {"type": "string"}),
         NativeParameter("note", "body", {"type": "string"}),
     )
-    values: dict[str, Any] = {"method": "POST", "parameters": parameters, "query": (("key", "fixed"),), **more}
+    values: dict[str, Any] = {"method": "POST", "parameters": parameters, "query": (("key", "fixed"),), **fields}
     return NativeToolDefinition("t", "words", "http://api.test:8080/v1/users/{id}/notes", **values)
 
 
@@ -69,8 +69,8 @@ def test_defaults_are_used_and_null_counts_as_missing() -> None:
         NativeParameter("tags", "query", {"type": "array"}),
         NativeParameter("gone", "query", {"type": "string"}),
     )
-    made = tool(method="GET", parameters=(NativeParameter("id", "path", {}, True), *parameters), query=())
-    request = made.request({"id": "a b", "gone": None, "tags": ["x", True]})
+    definition = tool(method="GET", parameters=(NativeParameter("id", "path", {}, True), *parameters), query=())
+    request = definition.request({"id": "a b", "gone": None, "tags": ["x", True]})
     assert request.url == "http://api.test:8080/v1/users/a%20b/notes?days=3&tags=x&tags=true"
     assert request.body is None
 

@@ -28,12 +28,12 @@ def skill(directory: Path, name: str, description: str = "What it is for.", **fi
 
 
 def open_descriptors() -> set[int]:
-    found = set()
+    descriptors = set()
     for descriptor in range(256):
         with contextlib.suppress(OSError):
             os.fstat(descriptor)
-            found.add(descriptor)
-    return found
+            descriptors.add(descriptor)
+    return descriptors
 
 
 async def refused(client: Any, uri: str) -> int:
@@ -57,11 +57,11 @@ async def test_skills_are_listed_read_and_described_as_the_access_rules_allow(tm
         "blacklist": ["skills/skill://private/*"],
     }
     async with hub(tmp_path, {}, modern=modern, handshake=False, **root) as client:
-        begun = await client.request("server/discover") if modern else await client.initialize()
-        assert "- pdf: Fill in forms. (skill://pdf/SKILL.md)" in begun["instructions"]
-        assert "Secret words" not in begun["instructions"]
+        answer = await client.request("server/discover") if modern else await client.initialize()
+        assert "- pdf: Fill in forms. (skill://pdf/SKILL.md)" in answer["instructions"]
+        assert "Secret words" not in answer["instructions"]
         listed = (await client.request("resources/list"))["resources"]
-        assert {one["uri"]: one["mimeType"] for one in listed} == {
+        assert {resource["uri"]: resource["mimeType"] for resource in listed} == {
             "skill://pdf/SKILL.md": "text/markdown",
             "skill://pdf/logo.png": "image/png",
             "skill://pdf/scripts/fill_py": "text/plain",
@@ -121,17 +121,21 @@ def test_a_directory_without_a_valid_skill_is_reported_and_the_others_are_served
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/SKILL.md").symlink_to(tmp_path / "outside.md")
     path = write_config(tmp_path, {}, skills=["bad", "good", "again", "nowhere", "linked"])
-    found = read_config(path, {"HOME": str(tmp_path)})
-    assert [one.name for one in found.config.servers[0].skills] == ["good"]
-    assert [line.split(": ")[1] for line in found.left_out] == ["skills[0]", "skills[3]", "skills[4]"]
-    assert [(one.what, one.kept, one.dropped) for one in found.duplicates] == [("skill", "good", "again")]
+    loaded = read_config(path, {"HOME": str(tmp_path)})
+    assert [entry.name for entry in loaded.config.servers[0].skills] == ["good"]
+    assert [line.split(": ")[1] for line in loaded.left_out] == ["skills[0]", "skills[3]", "skills[4]"]
+    assert [(duplicate.what, duplicate.kept, duplicate.dropped) for duplicate in loaded.duplicates] == [
+        ("skill", "good", "again")
+    ]
     assert run("check", "--config", str(path)).returncode == 1
 
 
 async def test_added_and_changed_skills_take_effect_while_the_hub_runs(tmp_path: Path) -> None:
     skill(tmp_path / "skills/one", "one")
     async with hub(tmp_path, {}, skills="skills", list_wait=PATIENCE) as client:
-        assert [one["uri"] for one in (await client.request("resources/list"))["resources"]] == ["skill://one/SKILL.md"]
+        assert [resource["uri"] for resource in (await client.request("resources/list"))["resources"]] == [
+            "skill://one/SKILL.md"
+        ]
         skill(tmp_path / "skills/two", "two")
         await client.notified("notifications/resources/list_changed")
         (read,) = (await client.request("resources/read", {"uri": "skill://two/SKILL.md"}))["contents"]
