@@ -48,7 +48,7 @@ def findings(config: Path | None, *arguments: str) -> list[dict[str, Any]]:
     return [finding for section in facts["sections"] for finding in section["findings"]]
 
 
-def found(config: Path | None, *arguments: str) -> set[str]:
+def reported_codes(config: Path | None, *arguments: str) -> set[str]:
     """Returns the codes that `doctor` reports."""
     return {finding["code"] for finding in findings(config, *arguments) if finding["code"] is not None}
 
@@ -119,8 +119,8 @@ def http(status: str, body: bytes = b"", **headers: str) -> bytes:
 
 def unused_port() -> int:
     """Returns a port that refuses connections: it is bound, so that no other test gets it, and nobody listens on it."""
-    taken = socket.socket()
-    taken.bind(("127.0.0.1", 0))
-    atexit.register(taken.close)
-    port: int = taken.getsockname()[1]
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    atexit.register(sock.close)
+    port: int = sock.getsockname()[1]
     return port

@@ -57,13 +57,13 @@ def test_every_code_is_provoked_by_a_test() -> None:
 def test_explain_prints_cause_remedy_and_documentation_section(word: str) -> None:
     done = said("explain", word)
     remedy = remedies()["HUB-201"]
-    shown = " ".join(done.out.split())
+    text = " ".join(done.out.split())
     assert (done.code, done.err) == (0, "")
-    assert all(part in shown for part in ("HUB-201", remedy.title, remedy.cause, remedy.cure, anchor("HUB-201")))
+    assert all(part in text for part in ("HUB-201", remedy.title, remedy.cause, remedy.cure, anchor("HUB-201")))
 
 
 def test_explain_without_a_code_lists_all_codes() -> None:
-    assert said("explain").out.splitlines() == [f"{code}  {one.title}" for code, one in remedies().items()]
+    assert said("explain").out.splitlines() == [f"{code}  {remedy.title}" for code, remedy in remedies().items()]
 
 
 def test_explain_as_json_has_the_same_facts() -> None:

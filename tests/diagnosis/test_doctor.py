@@ -66,8 +66,10 @@ def test_check_and_doctor_have_the_same_facts(tmp_path: Path) -> None:
     config = str(configured(tmp_path, servers))
     checked = json.loads(said("check", "--json", "--config", config).out)["servers"]
     facts = json.loads(said("doctor", "--json", "--config", config).out)
-    found = next(section["findings"] for section in facts["sections"] if section["title"] == "Servers")
-    assert {one["server"]: one["code"] for one in checked} == {one["about"]: one["code"] for one in found}
+    server_findings = next(section["findings"] for section in facts["sections"] if section["title"] == "Servers")
+    assert {fact["server"]: fact["code"] for fact in checked} == {
+        finding["about"]: finding["code"] for finding in server_findings
+    }
     assert (facts["failed"], facts["warned"]) == (1, 1)
 
 
@@ -134,11 +136,11 @@ def test_doctor_reports_launchers_and_node_whether_used_or_not(
     monkeypatch.chdir(home)
     named = () if configuration is None else ("--config", str(configured(tmp_path, configuration)))
     facts = json.loads(said("doctor", "--json", *named).out)
-    (found,) = [section["findings"] for section in facts["sections"] if section["title"] == "Programs"]
-    told = {one["about"]: one["text"] for one in reversed(found)}
-    assert told["npx"] == f"{tmp_path}/bin/npx, {'Node v22.19.0' if configuration else 'used by no server'}"
-    assert {"uvx", "docker"} <= told.keys()
-    assert [one["level"] for one in found if one["about"] != "npx"] == ["ok", "ok"]
+    (program_findings,) = [section["findings"] for section in facts["sections"] if section["title"] == "Programs"]
+    texts = {finding["about"]: finding["text"] for finding in reversed(program_findings)}
+    assert texts["npx"] == f"{tmp_path}/bin/npx, {'Node v22.19.0' if configuration else 'used by no server'}"
+    assert {"uvx", "docker"} <= texts.keys()
+    assert [finding["level"] for finding in program_findings if finding["about"] != "npx"] == ["ok", "ok"]
 
 
 def test_doctor_warns_of_a_node_that_is_too_old_for_most_servers(
@@ -168,21 +170,23 @@ def test_doctor_prints_colours_at_a_terminal_unless_disabled(
     tmp_path: Path, plain: dict[str, str], coloured: bool
 ) -> None:
     config = str(configured(tmp_path, {"up": fake()}))
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm", **plain}
-    words = [sys.executable, "-m", "mcp_hub", "doctor", "--config", config]
-    done = subprocess.run(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, timeout=PATIENCE, check=False)
-    os.close(theirs)
-    seen = b""
+    argv = [sys.executable, "-m", "mcp_hub", "doctor", "--config", config]
+    done = subprocess.run(
+        argv, stdin=terminal, stdout=terminal, stderr=terminal, env=env, timeout=PATIENCE, check=False
+    )
+    os.close(terminal)
+    output = b""
     try:
-        while chunk := os.read(ours, 65536):
-            seen += chunk
+        while chunk := os.read(controller, 65536):
+            output += chunk
     except OSError:
         pass  # the end of a terminal that nobody has open
-    os.close(ours)
+    os.close(controller)
     assert done.returncode == 0
-    assert (b"\x1b[32m" in seen) is coloured
-    assert b"All is well." in seen
+    assert (b"\x1b[32m" in output) is coloured
+    assert b"All is well." in output
 
 
 def test_the_help_of_doctor_and_explain_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_hub import codes
 from mcp_hub.diagnosis.installation import own_command
-from tests.diagnosis.looking import configured, findings, found, said, script
+from tests.diagnosis.looking import configured, findings, reported_codes, said, script
 from tests.fakes.client import fake
 
 HUB = str(own_command())
@@ -33,13 +33,13 @@ def cursor(home: Path, **servers: Any) -> None:
     (home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
 
 
-def entry(config: Path, command: str = HUB, **more: Any) -> dict[str, Any]:
-    return {"command": command, "args": ["serve", "--config", str(config)], **more}
+def entry(config: Path, command: str = HUB, **fields: Any) -> dict[str, Any]:
+    return {"command": command, "args": ["serve", "--config", str(config)], **fields}
 
 
-def told(config: Path, code: str) -> str:
-    """Returns what the doctor says with a code."""
-    return " ".join(one["text"] for one in findings(config) if one["code"] == code)
+def text_of(config: Path, code: str) -> str:
+    """Returns the text of the findings of the doctor that have a code."""
+    return " ".join(finding["text"] for finding in findings(config) if finding["code"] == code)
 
 
 def test_a_client_that_starts_this_hub_is_reported_as_ok(tmp_path: Path, home: Path) -> None:
@@ -48,8 +48,8 @@ def test_a_client_that_starts_this_hub_is_reported_as_ok(tmp_path: Path, home: P
     cursor(home, hub=entry(config))
     assert said("check", "--config", str(config)).code == 0
     started = len(journal.read_text().splitlines())
-    clients = [one for one in findings(config) if one["about"] == "Cursor"]
-    assert [one["level"] for one in clients] == ["ok"]
+    clients = [finding for finding in findings(config) if finding["about"] == "Cursor"]
+    assert [finding["level"] for finding in clients] == ["ok"]
     assert "starts the hub in" in clients[0]["text"]
     again = len(journal.read_text().splitlines())
     assert again == 2 * started, "the doctor itself connects to servers, the hub of the client does not"
@@ -57,25 +57,25 @@ def test_a_client_that_starts_this_hub_is_reported_as_ok(tmp_path: Path, home: P
 
 def test_a_file_of_a_client_that_is_broken_is_diagnosed(tmp_path: Path, home: Path) -> None:
     (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {')
-    assert codes.CLIENT_FILE_BROKEN in found(configured(tmp_path, {}))
+    assert codes.CLIENT_FILE_BROKEN in reported_codes(configured(tmp_path, {}))
 
 
 def test_clients_without_the_hub_are_diagnosed(tmp_path: Path, home: Path) -> None:
     cursor(home, other={"command": "true"})
-    assert "Cursor" in told(configured(tmp_path, {}), codes.CLIENT_WITHOUT_HUB)
+    assert "Cursor" in text_of(configured(tmp_path, {}), codes.CLIENT_WITHOUT_HUB)
 
 
 @pytest.mark.parametrize("command", ["/no/such/venv/bin/mcp-hub", "mcp-hub"])
 def test_a_hub_that_the_client_cannot_find_is_diagnosed(tmp_path: Path, home: Path, command: str) -> None:
     config = configured(tmp_path, {})
     cursor(home, hub=entry(config, command))
-    assert HUB in told(config, codes.CLIENT_COMMAND_MISSING)
+    assert HUB in text_of(config, codes.CLIENT_COMMAND_MISSING)
 
 
 @pytest.mark.parametrize("args", [["serve", "--config", "/no/such/servers.yaml"], ["serve"]])
 def test_a_configuration_that_does_not_exist_is_diagnosed(tmp_path: Path, home: Path, args: list[str]) -> None:
     cursor(home, hub={"command": HUB, "args": args})
-    assert codes.CLIENT_CONFIGURATION in found(configured(tmp_path, {}))
+    assert codes.CLIENT_CONFIGURATION in reported_codes(configured(tmp_path, {}))
 
 
 def test_a_hub_that_is_switched_off_in_its_client_is_diagnosed(tmp_path: Path, home: Path) -> None:
@@ -83,13 +83,13 @@ def test_a_hub_that_is_switched_off_in_its_client_is_diagnosed(tmp_path: Path, h
     (home / ".codex").mkdir()
     toml = f"[mcp_servers.hub]\ncommand = {json.dumps(HUB)}\nargs = ['serve', '--config', {json.dumps(str(config))}]\n"
     (home / ".codex" / "config.toml").write_text(f"{toml}enabled = false\n")
-    assert codes.CLIENT_HUB_OFF in found(config)
+    assert codes.CLIENT_HUB_OFF in reported_codes(config)
 
 
 def test_a_hub_that_does_not_start_is_diagnosed(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {})
     cursor(home, hub=entry(config, script(tmp_path, "mcp-hub", "#!/bin/sh\necho no module >&2\nexit 1\n")))
-    assert "no module" in told(config, codes.CLIENT_START_FAILED)
+    assert "no module" in text_of(config, codes.CLIENT_START_FAILED)
 
 
 def test_a_hub_that_starts_too_slowly_is_diagnosed(tmp_path: Path, home: Path) -> None:
@@ -99,13 +99,13 @@ def test_a_hub_that_starts_too_slowly_is_diagnosed(tmp_path: Path, home: Path) -
     slow = script(tmp_path, "mcp-hub", f'#!/bin/sh\nsleep 6\nexec {sys.executable} -m mcp_hub "$@"\n')
     toml = f"[mcp_servers.hub]\ncommand = {json.dumps(slow)}\nargs = ['serve', '--config', {json.dumps(str(config))}]\n"
     (home / ".codex" / "config.toml").write_text(toml)
-    assert codes.CLIENT_START_SLOW in found(config)
+    assert codes.CLIENT_START_SLOW in reported_codes(config)
 
 
 def test_a_server_that_a_client_starts_in_addition_to_the_hub_is_diagnosed(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {"up": fake()})
     cursor(home, hub=entry(config), direct=fake())
-    assert "direct" in told(config, codes.CLIENT_DUPLICATES)
+    assert "direct" in text_of(config, codes.CLIENT_DUPLICATES)
 
 
 def test_texts_of_a_client_file_are_printed_without_control_characters_or_secrets(tmp_path: Path, home: Path) -> None:

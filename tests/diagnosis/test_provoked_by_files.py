@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_hub import codes
-from tests.diagnosis.looking import checked, configured, found, said, written
+from tests.diagnosis.looking import checked, configured, reported_codes, said, written
 from tests.fakes.client import fake
 
 TRUE = {"command": "true"}
@@ -21,7 +21,7 @@ def test_a_machine_without_any_configuration_is_diagnosed(tmp_path: Path, monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     done = said("serve")
     assert (done.code, done.codes) == (2, {codes.NO_CONFIGURATION})
-    assert codes.NO_CONFIGURATION in found(None)
+    assert codes.NO_CONFIGURATION in reported_codes(None)
 
 
 def test_a_configuration_that_is_missing_is_diagnosed(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_refused_file_exits_2_with_one_code(tmp_path: Path, content: str | byt
     path = written(tmp_path, content, name)
     done = said("check", "--config", str(path))
     assert (done.code, done.out, done.codes) == (2, "", {code})
-    assert code in found(path)
+    assert code in reported_codes(path)
 
 
 def test_each_line_of_a_refusal_has_its_own_code(tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def test_a_configuration_that_others_can_write_is_diagnosed_and_repaired(tmp_pat
     path.chmod(0o666)
     done = said("serve", "--config", str(path))
     assert (done.code, done.codes) == (2, {codes.OPEN_TO_OTHERS})
-    asked = said("doctor", "--config", str(path), "--fix")
-    assert asked.code == 3
-    assert f"chmod 0644 {path}" in asked.out
+    preview = said("doctor", "--config", str(path), "--fix")
+    assert preview.code == 3
+    assert f"chmod 0644 {path}" in preview.out
     assert path.stat().st_mode & 0o777 == 0o666
     assert said("doctor", "--config", str(path), "--fix", "--yes").code in (0, 1)
     assert path.stat().st_mode & 0o777 == 0o644
-    assert codes.OPEN_TO_OTHERS not in found(path)
+    assert codes.OPEN_TO_OTHERS not in reported_codes(path)
 
 
 def test_a_file_of_another_user_is_diagnosed(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_entry_with_a_warning_is_diagnosed(
     monkeypatch.delenv("MCP_HUB_TEST_UNSET", raising=False)
     path = configured(tmp_path, {"a": entry})
     assert code in checked(path)
-    assert code in found(path)
+    assert code in reported_codes(path)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_error_in_a_discovered_file_is_diagnosed(tmp_path: Path) -> None:
     done = said("check", "--config", str(path))
     assert done.code == 1
     assert codes.FILE_LEFT_OUT in done.codes
-    assert codes.FILE_LEFT_OUT in found(path)
+    assert codes.FILE_LEFT_OUT in reported_codes(path)
 
 
 def test_a_file_of_local_tools_that_does_not_import_is_diagnosed(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_a_file_of_local_tools_that_does_not_import_is_diagnosed(tmp_path: Path)
     (tmp_path / "own" / "broken.py").write_text("import no_such_module_anywhere\n")
     path = configured(tmp_path, {"local": {"tools_dir": "own"}})
     assert codes.LOCAL_TOOLS_BROKEN in checked(path)
-    assert codes.LOCAL_TOOLS_BROKEN in found(path)
+    assert codes.LOCAL_TOOLS_BROKEN in reported_codes(path)
 
 
 def test_a_group_member_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, groups={"writing": {"tools": ["up__nothing"]}})
     assert codes.MEMBER_UNKNOWN in checked(path)
-    assert codes.MEMBER_UNKNOWN in found(path)
+    assert codes.MEMBER_UNKNOWN in reported_codes(path)
 
 
 def test_a_tool_to_confirm_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_too_many_hubs_in_a_row_are_diagnosed(tmp_path: Path, monkeypatch: pytes
 def test_a_server_with_machine_access_on_a_network_hub_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"sh": {"builtin": "shell"}}, listen={"port": 0})
     assert said("serve", "--http", "--config", str(path)).codes == {codes.MACHINE_OVER_NETWORK}
-    assert codes.MACHINE_OVER_NETWORK in found(path)
+    assert codes.MACHINE_OVER_NETWORK in reported_codes(path)
 
 
 def test_a_server_name_in_two_files_is_diagnosed(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_a_server_name_in_two_files_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "configs" / "tool_sets").mkdir(parents=True)
     written(tmp_path / "configs" / "tool_sets", "tools: [a__echo]", "same.yaml")
     assert codes.DUPLICATE in checked(path)
-    assert codes.DUPLICATE in found(path)
+    assert codes.DUPLICATE in reported_codes(path)
 
 
 def test_a_file_that_overrides_another_is_diagnosed(tmp_path: Path) -> None:
-    path, other = configured(tmp_path, {"a": TRUE}), written(tmp_path, "servers: {a: {command: other}}", "over.yaml")
-    assert codes.FILE_OVERLAID in checked(path, "--config", str(other))
-    assert codes.FILE_OVERLAID in found(path, "--config", str(other))
+    path, overlay = configured(tmp_path, {"a": TRUE}), written(tmp_path, "servers: {a: {command: other}}", "over.yaml")
+    assert codes.FILE_OVERLAID in checked(path, "--config", str(overlay))
+    assert codes.FILE_OVERLAID in reported_codes(path, "--config", str(overlay))

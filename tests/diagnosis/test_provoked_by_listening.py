@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_hub import codes
-from tests.diagnosis.looking import configured, findings, found, said
+from tests.diagnosis.looking import configured, findings, reported_codes, said
 from tests.downstream.network.test_tls import certificate
 from tests.fakes.client import HUB, PATIENCE, fake
 
@@ -51,29 +51,29 @@ def test_a_listener_with_missing_or_weak_authentication_is_diagnosed(
 ) -> None:
     monkeypatch.delenv("MCP_HUB_TOKEN", raising=False)
     assert refused(tmp_path, "--http", listen=listen) == (2, {code})
-    assert code in found(configured(tmp_path, {}, listen=listen))
+    assert code in reported_codes(configured(tmp_path, {}, listen=listen))
 
 
 def test_a_port_that_is_taken_is_diagnosed(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         assert refused(tmp_path, "--http", "--port", str(port)) == (1, {codes.PORT_TAKEN})
-        told = [one for one in findings(configured(tmp_path, {}, listen={"port": port})) if one["code"]]
-    text = next(one["text"] for one in told if one["code"] == codes.PORT_TAKEN)
+        problems = [finding for finding in findings(configured(tmp_path, {}, listen={"port": port})) if finding["code"]]
+    text = next(finding["text"] for finding in problems if finding["code"] == codes.PORT_TAKEN)
     if sys.platform == "linux":
         assert f"(process {os.getpid()})" in text
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_diagnosed(tmp_path: Path, host: str) -> None:
-    code, told = refused(tmp_path, "--http", listen={"host": host, "token": STRONG})
-    assert (code, told) == (1, {codes.ADDRESS_FOREIGN})
+    code, reported = refused(tmp_path, "--http", listen={"host": host, "token": STRONG})
+    assert (code, reported) == (1, {codes.ADDRESS_FOREIGN})
 
 
 def limited(program: str, config: Path, limit: Callable[[], None]) -> set[str]:
     """Returns the codes that a command reports with less rights."""
-    words = [sys.executable, "-m", "mcp_hub", *program.split(), "--config", str(config)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, preexec_fn=limit, check=False)
+    argv = [sys.executable, "-m", "mcp_hub", *program.split(), "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, preexec_fn=limit, check=False)
     return {code for code in vars(codes).values() if isinstance(code, str) and f"[{code}]" in done.stdout + done.stderr}
 
 
@@ -114,12 +114,12 @@ def test_network_options_without_a_listener_are_diagnosed(tmp_path: Path) -> Non
 def test_certificates_that_cannot_be_used_are_diagnosed(
     tmp_path: Path, change: Callable[[dict[str, str]], Any], code: str
 ) -> None:
-    other = certificate(tmp_path, "other")["key"]
-    locked = certificate(tmp_path, "locked", b"password")["key"]
-    tls = change({**certificate(tmp_path), "other": other, "locked": locked})
+    other_key = certificate(tmp_path, "other")["key"]
+    locked_key = certificate(tmp_path, "locked", b"password")["key"]
+    tls = change({**certificate(tmp_path), "other": other_key, "locked": locked_key})
     listen = {"port": 0, "tls": {"cert": tls["cert"], "key": tls["key"]}}
     assert refused(tmp_path, "--http", listen=listen) == (2, {code})
-    assert code in found(configured(tmp_path, {}, listen=listen))
+    assert code in reported_codes(configured(tmp_path, {}, listen=listen))
 
 
 def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
@@ -127,7 +127,7 @@ def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hub")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    issued = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -138,7 +138,7 @@ def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
         .sign(key, hashes.SHA256())
     )
     cert, private = directory / "dated.pem", directory / "dated.key"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    cert.write_bytes(issued.public_bytes(serialization.Encoding.PEM))
     pem, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     private.write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, plain))
     private.chmod(0o600)
@@ -156,17 +156,21 @@ def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
 )
 def test_the_expiry_of_a_certificate_is_reported(tmp_path: Path, begins: int, ends: int, level: str, text: str) -> None:
     tls = dated(tmp_path, begins=begins, ends=ends)
-    told = [one for one in findings(configured(tmp_path, {}, listen={"port": 0, "tls": tls})) if text in one["text"]]
-    assert [one["level"] for one in told] == [level]
-    assert (told[0]["code"] == codes.TLS_EXPIRED) is (level != "ok")
+    matches = [
+        finding
+        for finding in findings(configured(tmp_path, {}, listen={"port": 0, "tls": tls}))
+        if text in finding["text"]
+    ]
+    assert [finding["level"] for finding in matches] == [level]
+    assert (matches[0]["code"] == codes.TLS_EXPIRED) is (level != "ok")
 
 
 def test_a_missing_required_server_is_diagnosed(tmp_path: Path) -> None:
     dead = {"dead": {"command": "no-such-command", "required": True}, "good": fake()}
-    code, told = refused(tmp_path, "--http", "--port", "0", servers=dead)
-    assert (code, told) == (1, {codes.REQUIRED_FAILED})
+    code, reported = refused(tmp_path, "--http", "--port", "0", servers=dead)
+    assert (code, reported) == (1, {codes.REQUIRED_FAILED})
     assert codes.REQUIRED_FAILED in said("check", "--config", str(configured(tmp_path, dead))).codes
-    assert codes.REQUIRED_FAILED in found(configured(tmp_path, dead))
+    assert codes.REQUIRED_FAILED in reported_codes(configured(tmp_path, dead))
 
 
 @pytest.mark.parametrize(
@@ -178,32 +182,32 @@ def test_a_unix_socket_that_cannot_be_opened_is_diagnosed(tmp_path: Path, case: 
     if case != "no directory":
         path.parent.mkdir()
         path.parent.chmod(0o777 if case == "open" else 0o700)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         if case == "in use":
-            taken.bind(str(path))
-            taken.listen()
+            listener.bind(str(path))
+            listener.listen()
         listen = f"unix:{path}"
         assert refused(tmp_path, "--http", listen=listen) == (1, {code})
-        told = [one for one in findings(configured(tmp_path, {}, listen=listen)) if one["code"] == code]
-    assert str(path) in told[0]["text"]
+        problems = [finding for finding in findings(configured(tmp_path, {}, listen=listen)) if finding["code"] == code]
+    assert str(path) in problems[0]["text"]
 
 
 def test_a_working_unix_socket_is_reported(tmp_path: Path) -> None:
-    told = findings(configured(tmp_path, {}, listen=f"unix:{tmp_path}/hub.sock"))
-    assert "the socket can be opened" in [one["text"] for one in told]
+    results = findings(configured(tmp_path, {}, listen=f"unix:{tmp_path}/hub.sock"))
+    assert "the socket can be opened" in [finding["text"] for finding in results]
 
 
 def test_an_unreadable_client_ca_file_is_diagnosed(tmp_path: Path) -> None:
     listen = {"tls": {**certificate(tmp_path), "client_ca": str(tmp_path / "none.pem")}, "principals": {"alice": {}}}
     assert refused(tmp_path, "--http", listen=listen) == (2, {codes.TLS_FILE_UNREADABLE})
-    assert codes.TLS_FILE_UNREADABLE in found(configured(tmp_path, {}, listen=listen))
+    assert codes.TLS_FILE_UNREADABLE in reported_codes(configured(tmp_path, {}, listen=listen))
 
 
 def test_an_activated_descriptor_that_is_not_a_socket_is_diagnosed(tmp_path: Path) -> None:
-    words = [*HUB, "serve", "--http", "--config", str(configured(tmp_path, {}))]
-    handing = 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@" 3</dev/null'
+    argv = [*HUB, "serve", "--http", "--config", str(configured(tmp_path, {}))]
+    script = 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@" 3</dev/null'
     done = subprocess.run(
-        ["sh", "-c", handing, "sh", *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+        ["sh", "-c", script, "sh", *argv], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 2
     assert f"[{codes.SOCKET_HANDED}]" in done.stderr

@@ -10,7 +10,7 @@ from time import time
 import pytest
 
 from mcp_hub import codes
-from tests.diagnosis.looking import answering, checked, configured, findings, found, http, said, unused_port
+from tests.diagnosis.looking import answering, checked, configured, findings, http, reported_codes, said, unused_port
 from tests.downstream.network.test_tls import certificate
 from tests.fakes.private_authority import PrivateAuthority, strict
 
@@ -36,7 +36,7 @@ def test_a_server_that_does_not_speak_mcp_is_diagnosed(tmp_path: Path, answer: b
     with answering(answer) as url:
         path = configured(tmp_path, {"a": {"url": url, "transport": "http"}})
         assert code in checked(path)
-        assert code in found(path)
+        assert code in reported_codes(path)
 
 
 @pytest.mark.parametrize("answer", [http("200 OK", b"{}", Content_Type="text/plain"), http("404 Not Found")])
@@ -61,10 +61,10 @@ def test_a_rejected_api_key_is_diagnosed(tmp_path: Path) -> None:
 def test_an_unreachable_server_is_diagnosed(tmp_path: Path, url: str, code: str) -> None:
     path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(unused_port()))}})
     assert code in checked(path)
-    assert code in found(path)
+    assert code in reported_codes(path)
 
 
-ASKED = http("407 Proxy Authentication Required", Proxy_Authenticate="Basic realm=x")
+AUTH_REQUIRED = http("407 Proxy Authentication Required", Proxy_Authenticate="Basic realm=x")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ ASKED = http("407 Proxy Authentication Required", Proxy_Authenticate="Basic real
         (None, codes.PROXY_UNREACHABLE),
         (b"", codes.PROXY_UNREACHABLE),
         (b"SSH-2.0-OpenSSH_9.6\r\n", codes.PROXY_UNREACHABLE),
-        (ASKED, codes.PROXY_CREDENTIALS),
+        (AUTH_REQUIRED, codes.PROXY_CREDENTIALS),
         (http("403 Forbidden"), codes.PROXY_REFUSED),
         (http("503 Service Unavailable"), codes.PROXY_REFUSED),
     ],
@@ -91,16 +91,16 @@ def test_a_proxy_problem_is_diagnosed_without_the_proxys_password(
         entry = {"url": "https://mcp.example/mcp", **({"proxy": proxy} if place == "entry" else {})}
         path = configured(tmp_path, {"a": entry}, **({"proxy": proxy} if place == "root" else {}))
         assert code in checked(path)
-        told = findings(path)
-        assert code in {finding["code"] for finding in told}
-        assert "pr0xy-s3cret" not in str(told)
-        shown = proxy.replace("me:pr0xy-s3cret@", "")
-        assert shown in str(told)
+        results = findings(path)
+        assert code in {finding["code"] for finding in results}
+        assert "pr0xy-s3cret" not in str(results)
+        redacted = proxy.replace("me:pr0xy-s3cret@", "")
+        assert redacted in str(results)
 
 
 def test_a_request_that_the_proxy_refuses_is_diagnosed(tmp_path: Path) -> None:
     for answer, code in (
-        (ASKED, codes.PROXY_CREDENTIALS),
+        (AUTH_REQUIRED, codes.PROXY_CREDENTIALS),
         (http("503 Service Unavailable", X_Squid_Error="ERR_CONNECT_FAIL 111"), codes.PROXY_REFUSED),
     ):
         with answering(answer) as url:
@@ -112,16 +112,16 @@ def test_certificate_files_that_cannot_be_used_are_diagnosed(tmp_path: Path) -> 
     (tmp_path / "empty.pem").write_text("nothing")
     for file in ("empty.pem", "missing.pem"):
         path = configured(tmp_path, {"a": {"url": "https://localhost:1/mcp", "ca": file}})
-        assert codes.CERTIFICATE_FILE_WRONG in {*checked(path), *found(path)}
+        assert codes.CERTIFICATE_FILE_WRONG in {*checked(path), *reported_codes(path)}
 
 
 def test_a_key_that_does_not_match_its_certificate_is_diagnosed_with_both_files(tmp_path: Path) -> None:
     authority = PrivateAuthority(tmp_path)
-    cert, other = authority.issue("hub")[0], authority.issue("other")[1]
-    entry = {"url": "https://localhost:1/mcp", "client_cert": str(cert), "client_key": str(other)}
-    told = said("check", "--config", str(configured(tmp_path, {"a": entry})))
-    assert codes.CERTIFICATE_FILE_WRONG in told.codes
-    assert f"{other} (client_key) is not the private key of {cert}" in told.out
+    cert, other_key = authority.issue("hub")[0], authority.issue("other")[1]
+    entry = {"url": "https://localhost:1/mcp", "client_cert": str(cert), "client_key": str(other_key)}
+    outcome = said("check", "--config", str(configured(tmp_path, {"a": entry})))
+    assert codes.CERTIFICATE_FILE_WRONG in outcome.codes
+    assert f"{other_key} (client_key) is not the private key of {cert}" in outcome.out
 
 
 def test_a_server_that_requires_a_client_certificate_is_diagnosed(tmp_path: Path) -> None:
@@ -137,14 +137,14 @@ def test_an_address_that_never_accepts_a_connection_is_diagnosed(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, socket.socket() as first:
         first.connect(listening.getsockname())  # takes the only place in the queue
         waiting = [socket.socket() for _ in range(3)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(listening.getsockname())
+        for connection in waiting:
+            connection.setblocking(False)
+            connection.connect_ex(listening.getsockname())
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         path = configured(tmp_path, {"a": {"url": url, "deadlines": {"connect": "4s"}}})
         assert codes.CONNECT_LATE in checked(path)
-        for one in waiting:
-            one.close()
+        for connection in waiting:
+            connection.close()
 
 
 def test_a_certificate_of_an_unknown_authority_is_diagnosed(tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ def test_a_port_that_does_not_speak_tls_is_diagnosed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("offset", "wrong"), [(7200, True), (-7200, True), (0, False)])
 def test_a_clock_that_differs_from_that_of_servers_is_diagnosed(tmp_path: Path, offset: int, wrong: bool) -> None:
     with answering(http("404 Not Found", Date=formatdate(time() + offset, usegmt=True))) as url:
-        assert (codes.CLOCK_WRONG in found(configured(tmp_path, {"a": {"url": url}}))) is wrong
+        assert (codes.CLOCK_WRONG in reported_codes(configured(tmp_path, {"a": {"url": url}}))) is wrong

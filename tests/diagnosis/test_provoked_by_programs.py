@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_hub import codes
-from tests.diagnosis.looking import checked, configured, found, said, script, unused_port
+from tests.diagnosis.looking import checked, configured, reported_codes, said, script, unused_port
 from tests.fakes.client import fake
 
 
@@ -55,15 +55,15 @@ def test_a_server_that_fails_to_start_is_diagnosed(tmp_path: Path, entry: dict[s
     path = configured(tmp_path, {"a": entry})
     facts = json.loads(said("check", "--json", "--config", str(path)).out)["servers"][0]
     assert code in checked(path)
-    assert code in found(path)
+    assert code in reported_codes(path)
     assert facts["code"] == (None if code == codes.LISTS_INCOMPLETE else code)
 
 
 def test_the_last_words_of_a_server_that_answers_too_late_are_shown(tmp_path: Path) -> None:
-    words = ["-c", "echo 'waiting for the database' >&2; while read line; do :; done"]
-    path = configured(tmp_path, {"a": {"command": "/bin/sh", "args": words, **SHORT}})
-    shown = said("check", "--config", str(path)).out
-    assert f"its last words: waiting for the database [{codes.HANDSHAKE_LATE}]" in shown
+    arguments = ["-c", "echo 'waiting for the database' >&2; while read line; do :; done"]
+    path = configured(tmp_path, {"a": {"command": "/bin/sh", "args": arguments, **SHORT}})
+    output = said("check", "--config", str(path)).out
+    assert f"its last words: waiting for the database [{codes.HANDSHAKE_LATE}]" in output
 
 
 def test_a_file_that_is_not_executable_is_diagnosed(tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_docker_without_its_daemon_is_diagnosed(tmp_path: Path) -> None:
     entry = {"command": shutil.which("docker") or own, "args": ["run", "-i", "--rm", "image"], "env": env}
     path = configured(tmp_path, {"a": entry})
     assert codes.DOCKER_UNAVAILABLE in checked(path)
-    assert codes.DOCKER_UNAVAILABLE in found(path)
+    assert codes.DOCKER_UNAVAILABLE in reported_codes(path)
 
 
 def test_a_program_found_only_on_the_shells_path_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     script(tmp_path / "bin", "some-server-of-mine", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    assert codes.SHORT_PATH in found(configured(tmp_path, {"a": {"command": "some-server-of-mine"}}))
+    assert codes.SHORT_PATH in reported_codes(configured(tmp_path, {"a": {"command": "some-server-of-mine"}}))

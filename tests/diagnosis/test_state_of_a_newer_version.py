@@ -30,9 +30,9 @@ def test_a_hub_does_not_start_with_pins_of_a_newer_version(tmp_path: Path, capsy
     pins = config.with_name("servers.pins.json")
     before = written(pins, {"format": 2, "servers": {}})
     assert main(["serve", "--http", "--port", "0", "--config", str(config)]) == BAD_INPUT
-    said = capsys.readouterr().err
-    assert SENTENCE in said
-    assert str(pins) in said
+    err = capsys.readouterr().err
+    assert SENTENCE in err
+    assert str(pins) in err
     assert pins.read_bytes() == before
 
 

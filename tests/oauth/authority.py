@@ -29,7 +29,7 @@ from mcp.server.auth.provider import AccessToken, TokenError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 PATIENCE = 60.0
-HELD = 1.0
+HOLD_LIMIT = 1.0
 SCOPES = ["read", "admin"]
 CLIENT, SECRET = "the-hub", "canary-client-secret-31415"
 
@@ -98,7 +98,7 @@ class Authority:
         self.methods: list[str] = []
         """What the MCP server was asked."""
         self.holds_tokens_until: asyncio.Event | None = None
-        """The token endpoint waits for it, at most `HELD` seconds."""
+        """The token endpoint waits for it, at most `HOLD_LIMIT` seconds."""
         self.broken_tokens = False
         """The token endpoint answers 503."""
         self.server = fastmcp.FastMCP("guarded", auth=self.provider)
@@ -132,10 +132,10 @@ class Authority:
             headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
             body = b""
             if scope["method"] == "POST":
-                more = True
-                while more:
+                has_more = True
+                while has_more:
                     message = await receive()
-                    body, more = body + message.get("body", b""), message.get("more_body", False)
+                    body, has_more = body + message.get("body", b""), message.get("more_body", False)
             if scope["path"] == "/token" and await self._token(headers, body, send):
                 return
             if scope["path"] not in ("/mcp", "/sse"):
@@ -148,16 +148,16 @@ class Authority:
                         self.holds_tokens_until.set()
                 if await self._lacks(body, send):
                     return
-            given = False
+            is_replayed = False
 
-            async def again() -> Any:
-                nonlocal given
-                if not given:
-                    given = True
+            async def receive_again() -> Any:
+                nonlocal is_replayed
+                if not is_replayed:
+                    is_replayed = True
                     return {"type": "http.request", "body": body, "more_body": False}
                 return await receive()
 
-            await inner(scope, again, send)
+            await inner(scope, receive_again, send)
 
         return asgi
 
@@ -167,7 +167,7 @@ class Authority:
         self.asked[f"token {form.get('grant_type')}"] += 1
         if self.holds_tokens_until is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HELD):
+                async with asyncio.timeout(HOLD_LIMIT):
                     await self.holds_tokens_until.wait()
         if self.broken_tokens:
             await answer(send, 503, {"error": "temporarily_unavailable"})
@@ -219,11 +219,11 @@ async def served(app: Any, listener: socket.socket) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def authority(transport: str = "http") -> AsyncIterator[Authority]:
-    """One on a port of its own."""
+    """Serves an authority on a port of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
-    one = Authority(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    server = Authority(f"http://127.0.0.1:{listener.getsockname()[1]}")
     path = "/mcp" if transport == "http" else "/sse"
-    one.url = one.base + path
-    app = one.server.http_app(path=path, transport="http" if transport == "http" else "sse")
-    async with served(one.app(app), listener):
-        yield one
+    server.url = server.base + path
+    app = server.server.http_app(path=path, transport="http" if transport == "http" else "sse")
+    async with served(server.app(app), listener):
+        yield server

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 
 class Leading:
-    """Answers `/mcp` with 401, everything else with what `says` has for its path: JSON, or (status, headers)."""
+    """Answers `/mcp` with 401, everything else with what `responses` has for its path: JSON, or (status, headers)."""
 
     def __init__(self, port: int) -> None:
         self.base = f"http://127.0.0.1:{port}"
-        self.says: dict[str, Any] = {}
+        self.responses: dict[str, Any] = {}
         self.challenge = "Bearer"
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.bodies: list[str] = []
 
     def metadata(self, **changed: str) -> dict[str, Any]:
@@ -42,9 +42,9 @@ class Leading:
             self.bodies.append((await reader.readexactly(length)).decode())
             method, path = head.split()[:2]
             path = urlsplit(path).path
-            self.asked.append(f"{method} {path}")
-            said = self.says.get(path, (404, ""))
-            status, headers, body = (200, "", json.dumps(said)) if not isinstance(said, tuple) else (*said, "{}")[:3]
+            self.requests.append(f"{method} {path}")
+            reply = self.responses.get(path, (404, ""))
+            status, headers, body = (200, "", json.dumps(reply)) if not isinstance(reply, tuple) else (*reply, "{}")[:3]
             if path == "/mcp":
                 status, headers = 401, f"WWW-Authenticate: {self.challenge}\r\n"
             head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"

@@ -72,6 +72,6 @@ async def command(*arguments: str, env: Mapping[str, str] | None = None, follow:
         process._transport.close()  # type: ignore[attr-defined]
 
 
-async def login(config: Path, server: str = "a", *more: str, follow: Any = browse, **options: Any) -> Said:
+async def login(config: Path, server: str = "a", *arguments: str, follow: Any = browse, **options: Any) -> Said:
     """`mcp-hub login SERVER --no-browser`."""
-    return await command("login", server, "--no-browser", *more, "--config", str(config), follow=follow, **options)
+    return await command("login", server, "--no-browser", *arguments, "--config", str(config), follow=follow, **options)

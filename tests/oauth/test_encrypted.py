@@ -45,8 +45,8 @@ def certified(directory: Path, name: str) -> Path:
     return file
 
 
-async def asked(file: Path, host: str) -> str:
-    """What a server with that certificate was asked, by a name. Raises what the transport raises."""
+async def received_head(file: Path, host: str) -> str:
+    """Returns the head of the request that a server with that certificate gets. Raises what the transport raises."""
     heads: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,7 +72,7 @@ async def test_a_certificate_for_the_requested_name_is_accepted(
 ) -> None:
     file = certified(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    assert "Host: localhost:" in await asked(file, "localhost")
+    assert "Host: localhost:" in await received_head(file, "localhost")
 
 
 @pytest.mark.parametrize(("name", "trusted"), [("elsewhere.example", True), ("localhost", False)])
@@ -83,4 +83,4 @@ async def test_a_certificate_for_another_name_or_of_an_unknown_authority_is_refu
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
     with pytest.raises(TokenUnavailable):
-        await asked(file, "localhost")
+        await received_head(file, "localhost")

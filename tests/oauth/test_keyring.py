@@ -43,9 +43,9 @@ def test_headers_and_environment_get_their_values_from_the_keyring(tmp_path: Pat
     kept.set_password("https://mcp.example/a", "me", CANARY)
     kept.set_password("git", "token", "another-secret")
     command = {"command": "x", "env": {"TOKEN": "t-${keyring:git/token}"}}
-    many, one = load_config(write_config(tmp_path, {"a": MANY, "b": command})).servers
-    assert many.headers["X-Key"].get_secret_value() == CANARY
-    assert one.env["TOKEN"].get_secret_value() == "t-another-secret"
+    remote, local = load_config(write_config(tmp_path, {"a": MANY, "b": command})).servers
+    assert remote.headers["X-Key"].get_secret_value() == CANARY
+    assert local.env["TOKEN"].get_secret_value() == "t-another-secret"
 
 
 def test_a_missing_keyring_entry_disables_the_server_with_advice(tmp_path: Path, kept: FileKeyring) -> None:
@@ -71,8 +71,8 @@ def test_a_reference_names_service_and_user(tmp_path: Path, kept: FileKeyring, r
 
 def test_a_process_reads_the_keyring_and_prints_no_secret_of_it(tmp_path: Path, kept: FileKeyring) -> None:
     kept.set_password("s", "u", CANARY)
-    said = f"import os, sys; sys.exit('I have ' + os.environ['TOKEN'] + ', {'x' * 3}')"
-    entry = {"command": sys.executable, "args": ["-c", said], "env": {"TOKEN": "${keyring:s/u}"}}
+    script = f"import os, sys; sys.exit('I have ' + os.environ['TOKEN'] + ', {'x' * 3}')"
+    entry = {"command": sys.executable, "args": ["-c", script], "env": {"TOKEN": "${keyring:s/u}"}}
     config = write_config(tmp_path, {"a": entry})
     done = subprocess.run(
         [*HUB, "check", "--json", "-vv", "--config", str(config)], capture_output=True, text=True, timeout=PATIENCE

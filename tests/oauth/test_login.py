@@ -28,18 +28,18 @@ def entry(server: Authority, **auth: Any) -> dict[str, Any]:
 async def test_a_user_signs_in_with_pkce_and_the_hub_calls(tmp_path: Path, transport: str) -> None:
     async with authority(transport) as server:
         config = configured(tmp_path, {"a": {**entry(server), "transport": transport}})
-        said = await login(config)
-        assert said.code == 0, said.all
+        outcome = await login(config)
+        assert outcome.code == 0, outcome.all
         (form,) = server.forms
         assert len(form["code_verifier"]) >= 43
         assert form["resource"] == server.url
         assert server.asked["POST /register"] == 1
         done = await command("call", "a__whoami", "--config", str(config))
         assert "read" in done.out, done.all
-        assert "code_challenge_method=S256" in said.out
-        shown = said.all + done.all
-        assert [token for token in server.tokens if token in shown] == []
-        assert form["code"] not in shown
+        assert "code_challenge_method=S256" in outcome.out
+        output = outcome.all + done.all
+        assert [token for token in server.tokens if token in output] == []
+        assert form["code"] not in output
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
@@ -48,14 +48,14 @@ async def test_an_entry_with_a_url_alone_can_be_signed_in_to(tmp_path: Path, tra
         config = configured(tmp_path, {"a": {"url": server.url}})
         before = await command("check", "--config", str(config))
         assert "it requires you to sign in (HTTP 401); run: mcp-hub login a" in before.out
-        said = await login(config)
-        assert said.code == 0, said.all
+        outcome = await login(config)
+        assert outcome.code == 0, outcome.all
         done = await command("call", "a__whoami", "--config", str(config))
         assert (done.code, done.out) == (0, "read\n"), done.all
         explicit = await command("call", "a__whoami", "--config", str(configured(tmp_path, {"a": entry(server)})))
         assert explicit.code == 0, "writing 'auth: oauth' later keeps the sign-in"
-        gone = await command("logout", "a", "--config", str(configured(tmp_path, {"a": {"url": server.url}})))
-        assert (gone.code, kept_files(tmp_path)) == (0, []), gone.all
+        logout = await command("logout", "a", "--config", str(configured(tmp_path, {"a": {"url": server.url}})))
+        assert (logout.code, kept_files(tmp_path)) == (0, []), logout.all
 
 
 async def test_a_running_hub_uses_a_sign_in_to_an_entry_with_a_url_alone(tmp_path: Path) -> None:
@@ -75,29 +75,29 @@ async def test_a_running_hub_uses_a_sign_in_to_an_entry_with_a_url_alone(tmp_pat
 )
 async def test_login_reports_why_an_entry_cannot_be_signed_in_to(tmp_path: Path, fields: dict[str, Any]) -> None:
     config = configured(tmp_path, {"a": {"url": "https://mcp.example/mcp", **fields}})
-    said = await login(config)
-    assert said.code == 2
-    assert "it needs a url with https:// and no Authorization of its own" in said.err
+    outcome = await login(config)
+    assert outcome.code == 2
+    assert "it needs a url with https:// and no Authorization of its own" in outcome.err
 
 
 async def test_token_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
     async with authority() as server:
         await login(configured(tmp_path, {"a": entry(server)}))
-        (kept,) = kept_files(tmp_path)
-        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-        assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
-        assert json.loads(kept.read_text())["tokens"]["access_token"] in server.tokens
-        kept.chmod(0o644)
-        said = await command("check", "--json", "--config", str(tmp_path / "servers.json"))
-        (fact,) = json.loads(said.out)["servers"]
+        (path,) = kept_files(tmp_path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert json.loads(path.read_text())["tokens"]["access_token"] in server.tokens
+        path.chmod(0o644)
+        outcome = await command("check", "--json", "--config", str(tmp_path / "servers.json"))
+        (fact,) = json.loads(outcome.out)["servers"]
         assert "open to others" in fact["problem"]
 
 
 async def test_tokens_of_one_server_url_are_not_used_for_another(tmp_path: Path) -> None:
     async with authority() as first, authority() as second:
         await login(configured(tmp_path, {"a": entry(first)}))
-        said = await command("check", "--json", "--config", str(configured(tmp_path, {"a": entry(second)})))
-        (fact,) = json.loads(said.out)["servers"]
+        outcome = await command("check", "--json", "--config", str(configured(tmp_path, {"a": entry(second)})))
+        (fact,) = json.loads(outcome.out)["servers"]
         assert "mcp-hub login a" in fact["problem"]
         assert [bearer for bearer in second.bearers if bearer] == []
 
@@ -106,8 +106,8 @@ async def test_tokens_can_be_kept_in_the_keyring(tmp_path: Path) -> None:
     env = {"PYTHON_KEYRING_BACKEND": BACKEND, "TEST_KEYRING": str(tmp_path / "ring.json")}
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)}, token_store="keyring")
-        said = await login(config, env=env)
-        assert said.code == 0, said.all
+        outcome = await login(config, env=env)
+        assert outcome.code == 0, outcome.all
         (beside,) = kept_files(tmp_path)
         tokens = server.tokens
         assert [token for token in tokens if token in beside.read_text()] == []
@@ -122,8 +122,8 @@ async def test_logout_deletes_and_revokes_the_tokens(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)
-        said = await command("logout", "a", "--config", str(config))
-        assert (said.code, kept_files(tmp_path)) == (0, [])
+        outcome = await command("logout", "a", "--config", str(config))
+        assert (outcome.code, kept_files(tmp_path)) == (0, [])
         assert server.asked["POST /revoke"] == 1
         assert server.tokens == []
         again = await command("logout", "a", "--config", str(config))
@@ -144,20 +144,20 @@ async def test_a_client_that_is_configured_is_not_registered_again(tmp_path: Pat
         assert (await login(configured(tmp_path, {"a": entry(server)}))).code == 0
         (client,) = server.provider.clients.values()
         assert client.redirect_uris is not None
-        given = {
+        settings = {
             "client_id": client.client_id,
             "client_secret": client.client_secret,
             "token_endpoint_auth_method": client.token_endpoint_auth_method,
             "redirect_port": client.redirect_uris[0].port,
             "scopes": ["read", "admin"],
         }
-        config = configured(tmp_path, {"a": entry(server, **given)})
-        said = await login(config)
-        assert said.code == 0, said.all
+        config = configured(tmp_path, {"a": entry(server, **settings)})
+        outcome = await login(config)
+        assert outcome.code == 0, outcome.all
         assert server.asked["POST /register"] == 1
         done = await command("call", "a__whoami", "--config", str(config))
         assert "admin read" in done.out
-        assert str(client.client_secret) not in said.all + done.all
+        assert str(client.client_secret) not in outcome.all + done.all
 
 
 async def test_a_redirect_with_another_state_is_ignored(tmp_path: Path) -> None:
@@ -165,13 +165,13 @@ async def test_a_redirect_with_another_state_is_ignored(tmp_path: Path) -> None:
         statuses = []
 
         async def forged_first(url: str) -> None:
-            asked = parse_qs(urlsplit(url).query)
+            query = parse_qs(urlsplit(url).query)
             for forged in ("code=stolen&state=wrong", "code=stolen", "error=access_denied&state="):
-                statuses.append(await browse(f"{asked['redirect_uri'][0]}?{forged}"))
+                statuses.append(await browse(f"{query['redirect_uri'][0]}?{forged}"))
             statuses.append(await browse(url))
 
-        said = await login(configured(tmp_path, {"a": entry(server)}), follow=forged_first)
-        assert (said.code, statuses) == (0, [400, 400, 400, 200])
+        outcome = await login(configured(tmp_path, {"a": entry(server)}), follow=forged_first)
+        assert (outcome.code, statuses) == (0, [400, 400, 400, 200])
         assert "stolen" not in str(server.forms)
 
 
@@ -179,19 +179,19 @@ async def test_a_refused_sign_in_is_reported_and_nothing_is_stored(tmp_path: Pat
     async with authority() as server:
 
         async def refuse(url: str) -> None:
-            asked = parse_qs(urlsplit(url).query)
-            await browse(f"{asked['redirect_uri'][0]}?error=access_denied&state={asked['state'][0]}")
+            query = parse_qs(urlsplit(url).query)
+            await browse(f"{query['redirect_uri'][0]}?error=access_denied&state={query['state'][0]}")
 
-        said = await login(configured(tmp_path, {"a": entry(server)}), follow=refuse)
-        assert said.code == 1
-        assert "access_denied" in said.err
+        outcome = await login(configured(tmp_path, {"a": entry(server)}), follow=refuse)
+        assert outcome.code == 1
+        assert "access_denied" in outcome.err
         assert server.tokens == []
 
 
 async def test_login_waits_for_the_user_until_its_timeout(tmp_path: Path) -> None:
     async with authority() as server:
-        said = await login(configured(tmp_path, {"a": entry(server)}), "a", "--timeout", "200ms", follow=None)
-        assert said.code == 1
+        outcome = await login(configured(tmp_path, {"a": entry(server)}), "a", "--timeout", "200ms", follow=None)
+        assert outcome.code == 1
         assert kept_files(tmp_path) == []
 
 
@@ -201,11 +201,11 @@ async def test_the_sign_in_url_is_passed_to_the_browser_as_one_argument_without_
     browser.chmod(0o700)
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
-        said = await command("login", "a", "--config", str(config), env={"BROWSER": str(browser)})
-        assert said.code == 0, said.all
+        outcome = await command("login", "a", "--config", str(config), env={"BROWSER": str(browser)})
+        assert outcome.code == 0, outcome.all
         number, url = (tmp_path / "seen").read_text().split()
         assert number == "1"
-        assert url in said.out
+        assert url in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -213,15 +213,15 @@ async def test_the_sign_in_url_is_passed_to_the_browser_as_one_argument_without_
     [({"a": {"command": "x"}}, "a"), ({}, "a\x1b[31m")],
 )
 async def test_login_to_a_server_without_oauth_exits_2(tmp_path: Path, servers: Any, id: str) -> None:
-    said = await login(configured(tmp_path, servers), id)
-    assert said.code == 2
-    assert "\x1b" not in said.all
+    outcome = await login(configured(tmp_path, servers), id)
+    assert outcome.code == 2
+    assert "\x1b" not in outcome.all
 
 
 async def test_the_hub_signs_in_with_client_credentials_without_a_user(tmp_path: Path) -> None:
     async with authority() as server:
-        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
-        config = configured(tmp_path, {"a": {**entry(server, **given, scopes="read admin"), "keep_catalog": False}})
+        settings = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = configured(tmp_path, {"a": {**entry(server, **settings, scopes="read admin"), "keep_catalog": False}})
         done = await command("call", "a__whoami", "--config", str(config))
         assert "admin read" in done.out, done.all
         assert server.asked["token client_credentials"] == 1
@@ -234,8 +234,8 @@ async def test_the_hub_signs_in_with_client_credentials_without_a_user(tmp_path:
 async def test_a_wrong_client_secret_is_reported_without_its_value_and_not_retried_at_once(tmp_path: Path) -> None:
     async with authority() as server:
         wrong = "canary-wrong-secret-27182"
-        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": wrong}
-        config = configured(tmp_path, {"a": entry(server, **given)})
+        settings = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": wrong}
+        config = configured(tmp_path, {"a": entry(server, **settings)})
         async with spawned([*HUB, "serve", "-vv", "--config", str(config)]) as client:
             await client.initialize()
             await client.request("tools/list")
@@ -250,9 +250,9 @@ async def test_a_wrong_client_secret_is_reported_without_its_value_and_not_retri
 async def test_login_reports_that_its_redirect_port_is_taken(tmp_path: Path) -> None:
     async with authority() as server:
         port = urlsplit(server.base).port
-        said = await login(configured(tmp_path, {"a": entry(server, redirect_port=port)}))
-        assert said.code == 1
-        assert "auth.redirect_port" in said.err
+        outcome = await login(configured(tmp_path, {"a": entry(server, redirect_port=port)}))
+        assert outcome.code == 1
+        assert "auth.redirect_port" in outcome.err
 
 
 async def test_login_reports_a_server_without_an_authorization_server(tmp_path: Path) -> None:
@@ -264,10 +264,10 @@ async def test_login_reports_a_server_without_an_authorization_server(tmp_path: 
     listening = await asyncio.start_server(refusing, "127.0.0.1", 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        said = await login(configured(tmp_path, {"a": {"url": f"http://127.0.0.1:{port}/mcp", "auth": "oauth"}}))
-    assert said.code == 1
-    assert "client_id" in said.err
-    assert "servers.a.headers" in said.err, "a server that takes a key instead"
+        outcome = await login(configured(tmp_path, {"a": {"url": f"http://127.0.0.1:{port}/mcp", "auth": "oauth"}}))
+    assert outcome.code == 1
+    assert "client_id" in outcome.err
+    assert "servers.a.headers" in outcome.err, "a server that takes a key instead"
 
 
 async def test_the_redirect_listener_accepts_only_the_redirect(tmp_path: Path) -> None:
@@ -282,5 +282,5 @@ async def test_the_redirect_listener_accepts_only_the_redirect(tmp_path: Path) -
                     statuses.append((await browser.request(method, target)).status_code)
             await browse(url)
 
-        said = await login(configured(tmp_path, {"a": entry(server)}), follow=look_around)
-        assert (said.code, statuses) == (0, [404, 405, 404, 405])
+        outcome = await login(configured(tmp_path, {"a": entry(server)}), follow=look_around)
+        assert (outcome.code, statuses) == (0, [404, 405, 404, 405])

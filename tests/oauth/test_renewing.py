@@ -31,7 +31,7 @@ def code(result: dict[str, Any]) -> str:
     return str(result["_meta"]["mcp-hub/error"]["code"])
 
 
-def said(result: dict[str, Any]) -> str:
+def text_of(result: dict[str, Any]) -> str:
     return str(result["content"][0]["text"])
 
 
@@ -63,7 +63,7 @@ async def test_an_expired_token_is_renewed_once_for_all_calls_that_wait(tmp_path
         server.provider.life = 3600
         async with serving(config, modern=modern) as client:
             results = await many(client, "early")
-        assert [said(result) for result in results] == [f"early {number} done" for number in range(MANY)]
+        assert [text_of(result) for result in results] == [f"early {number} done" for number in range(MANY)]
         assert executed_once(server, "early")
         assert server.asked["token refresh_token"] == 1
 
@@ -80,10 +80,10 @@ async def test_a_token_refused_during_calls_is_renewed_once_and_the_calls_are_re
             server.provider.lapse()
             results = await many(client, "later")
             assert [result for result in results if result.get("isError")] == []
-            shown = client.stderr.decode()
+            stderr = client.stderr.decode()
         assert executed_once(server, "later")
         assert server.asked["token refresh_token"] == 1
-        assert [token for token in [*server.tokens, *server.bearers] if token and token in shown] == []
+        assert [token for token in [*server.tokens, *server.bearers] if token and token in stderr] == []
 
 
 async def test_sessions_for_each_client_do_not_renew_tokens_more_often(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ async def test_two_hubs_use_a_refresh_token_only_once(tmp_path: Path) -> None:
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)
         server.provider.life = 3600
-        async with serving(config) as one, serving(config) as other:
-            results = [*await asyncio.gather(many(one, "one"), many(other, "other"))]
-        assert [result for some in results for result in some if result.get("isError")] == []
+        async with serving(config) as first, serving(config) as second:
+            results = [*await asyncio.gather(many(first, "one"), many(second, "other"))]
+        assert [result for batch in results for result in batch if result.get("isError")] == []
         assert server.asked["token refresh_token"] == 1
 
 
@@ -122,11 +122,11 @@ async def test_a_refused_refresh_keeps_the_tools_listed_and_asks_for_a_login(
             server.provider.forget()
             for result in await many(client, "refused"):
                 assert code(result) == "permission_denied"
-                assert "mcp-hub login a" in said(result)
-            asked = server.asked.total()
+                assert "mcp-hub login a" in text_of(result)
+            request_count = server.asked.total()
             for _ in range(5):
                 assert code(await client.call("a__effect", {"word": "refused"})) == "permission_denied"
-            assert server.asked.total() == asked, "nobody is asked again"
+            assert server.asked.total() == request_count, "nobody is asked again"
             assert server.asked["token refresh_token"] == 1
             assert "a__effect" in await client.tool_names()
             assert (await login(config)).code == 0
@@ -142,15 +142,15 @@ async def test_a_hub_without_a_sign_in_serves_the_cached_catalog_until_a_login(t
         async with serving(config) as client:
             assert "a__effect" in await client.tool_names()
         assert (await command("logout", "a", "--config", str(config))).code == 0
-        asked = server.asked.total()
+        request_count = server.asked.total()
         async with serving(config) as client:
             assert "a__effect" in await client.tool_names()
             for _ in range(6):  # more than it takes to fail fast
                 result = await client.call("a__effect", {"word": "none"})
                 assert code(result) == "permission_denied"
                 assert result["_meta"]["mcp-hub/error"]["retryable"] is False
-                assert "mcp-hub login a" in said(result)
-            assert server.asked.total() == asked, "without a token nobody is asked"
+                assert "mcp-hub login a" in text_of(result)
+            assert server.asked.total() == request_count, "without a token nobody is asked"
             assert (await login(config)).code == 0
             assert await client.text("a__effect", {"word": "now"}) == "now done"
         assert server.executed["none"] == 0
@@ -173,12 +173,12 @@ async def test_requests_to_an_unreachable_authorization_server_are_throttled(tmp
             server.provider.lapse()
             for result in await many(client, "down"):
                 assert code(result) == "server_unavailable"
-                assert "503" in said(result)
-                assert "mcp-hub login" not in said(result)
+                assert "503" in text_of(result)
+                assert "mcp-hub login" not in text_of(result)
         assert server.asked["token refresh_token"] == 1
         assert not executed_once(server, "down")
-        (kept,) = kept_files(tmp_path)
-        assert json.loads(kept.read_text())["tokens"]["refresh_token"] in server.provider.refresh_tokens
+        (token_file,) = kept_files(tmp_path)
+        assert json.loads(token_file.read_text())["tokens"]["refresh_token"] in server.provider.refresh_tokens
 
 
 async def test_a_scope_that_is_missing_is_named_and_the_next_login_asks_for_it(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ async def test_a_scope_that_is_missing_is_named_and_the_next_login_asks_for_it(t
         async with serving(config) as client:
             result = await client.call("a__whoami")
             assert code(result) == "permission_denied"
-            assert "admin" in said(result)
-            assert "mcp-hub login a" in said(result)
+            assert "admin" in text_of(result)
+            assert "mcp-hub login a" in text_of(result)
             assert "a__whoami" in await client.tool_names()
             assert (await login(config)).code == 0
             assert await client.text("a__whoami") == "admin read"
@@ -198,17 +198,17 @@ async def test_a_scope_that_is_missing_is_named_and_the_next_login_asks_for_it(t
 
 async def test_an_expired_client_credentials_token_is_renewed_once_for_all_waiting_calls(tmp_path: Path) -> None:
     async with authority() as server:
-        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
-        config = configured(tmp_path, {"a": entry(server, **given)})
+        settings = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = configured(tmp_path, {"a": entry(server, **settings)})
         async with serving(config) as client:
             await client.text("a__effect", {"word": "first"})
             server.provider.lapse()
             results = await many(client, "own")
             assert [result for result in results if result.get("isError")] == []
-            shown = client.stderr.decode()
+            stderr = client.stderr.decode()
         assert executed_once(server, "own")
         assert server.asked["token client_credentials"] == 2
-        assert [one for one in [SECRET, *server.bearers] if one and one in shown] == []
+        assert [secret for secret in [SECRET, *server.bearers] if secret and secret in stderr] == []
 
 
 async def test_a_token_in_an_error_of_the_server_is_redacted(tmp_path: Path) -> None:
@@ -223,23 +223,23 @@ async def test_a_token_in_an_error_of_the_server_is_redacted(tmp_path: Path) -> 
         async with serving(config) as client:
             await client.call("a__leak")
             await client.until(lambda: b"a__leak" in client.stderr)
-            shown = client.stderr.decode()
+            stderr = client.stderr.decode()
         written = (tmp_path / "calls.jsonl").read_text()
         assert "leak" in written
-        assert [one for one in server.bearers if one and one in shown + written] == []
+        assert [bearer for bearer in server.bearers if bearer and bearer in stderr + written] == []
 
 
 async def test_a_scope_that_was_not_granted_is_not_requested_at_every_call(tmp_path: Path) -> None:
     async with authority() as server:
-        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": ["read"]}
-        config = configured(tmp_path, {"a": entry(server, **given)})
+        settings = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": ["read"]}
+        config = configured(tmp_path, {"a": entry(server, **settings)})
         async with serving(config) as client:
             await client.text("a__whoami")
             server.wants = "something else"
             for _ in range(5):
                 result = await client.call("a__whoami")
                 assert code(result) == "permission_denied"
-                assert "something else" in said(result)
+                assert "something else" in text_of(result)
             server.wants = None
             assert await client.text("a__whoami")
         assert server.asked["token client_credentials"] == 2
@@ -257,7 +257,7 @@ async def test_a_locked_keyring_is_reported_and_the_tools_stay_listed(tmp_path: 
             assert "a__effect" in await client.tool_names()
             result = await client.call("a__effect", {"word": "x"})
             assert code(result) == "permission_denied"
-            assert "the keyring is locked" in said(result)
+            assert "the keyring is locked" in text_of(result)
 
 
 async def test_a_remembered_refusal_does_not_override_a_simultaneous_login(tmp_path: Path) -> None:
@@ -277,10 +277,10 @@ async def test_a_slow_token_request_does_not_make_the_hub_try_the_other_era(
 ) -> None:
     """Two handshakes at once would leave a session behind that belongs to neither."""
     monkeypatch.setattr(negotiation, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
-    monkeypatch.setattr("tests.oauth.authority.HELD", 5.0)
+    monkeypatch.setattr("tests.oauth.authority.HOLD_LIMIT", 5.0)
     async with authority() as server:
-        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
-        config = load_config(configured(tmp_path, {"a": entry(server, **given)}))
+        settings = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = load_config(configured(tmp_path, {"a": entry(server, **settings)}))
         server.holds_tokens_until = asyncio.Event()
         async with Engine(config) as hub, asyncio.timeout(COMMAND):
             await hub.upstreams["a"].tried.wait()

@@ -75,13 +75,13 @@ async def test_a_refusal_by_the_proxy_is_reported() -> None:
 async def test_the_client_certificate_of_an_entry_is_sent_only_to_its_own_server(tmp_path: Path) -> None:
     authority, clients = PrivateAuthority(tmp_path), PrivateAuthority(tmp_path, "clients")
     cert, key = clients.issue("hub")
-    shown: list[str] = []
+    presented: list[str] = []
 
-    async def seen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
         name = str(tls.server_side and writer.get_extra_info("peercert"))
-        shown.append("hub" if "'hub'" in name else "nobody")
+        presented.append("hub" if "'hub'" in name else "nobody")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         await writer.drain()
         writer.close()
@@ -90,11 +90,11 @@ async def test_the_client_certificate_of_an_entry_is_sent_only_to_its_own_server
         context = authority.server(name)
         context.load_verify_locations(clients.ca)
         context.verify_mode = ssl.CERT_OPTIONAL
-        running = await asyncio.start_server(seen, "127.0.0.1", 0, ssl=context)
+        running = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
         return running, int(running.sockets[0].getsockname()[1])
 
-    (own, own_port), (other, other_port) = await serving("mcp.example"), await serving(NAME)
-    async with own, other, forwarding(hosts={"mcp.example": own_port, NAME: other_port}) as proxy:
+    (own, own_port), (foreign, foreign_port) = await serving("mcp.example"), await serving(NAME)
+    async with own, foreign, forwarding(hosts={"mcp.example": own_port, NAME: foreign_port}) as proxy:
         settings = EgressSettings(
             proxy=SecretStr(f"http://127.0.0.1:{proxy.port}"),
             ca=str(authority.ca),
@@ -103,4 +103,4 @@ async def test_the_client_certificate_of_an_entry_is_sent_only_to_its_own_server
         )
         for host in ("mcp.example", NAME):
             await ask(Egress.of(settings, {}), f"https://{host}/token")
-    assert shown == ["hub", "nobody"]
+    assert presented == ["hub", "nobody"]

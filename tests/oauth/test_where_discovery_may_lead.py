@@ -97,64 +97,64 @@ def test_a_url_opened_in_the_browser_has_no_characters_special_to_a_shell(url: s
 
 
 async def test_a_metadata_redirect_to_another_origin_is_not_followed(tmp_path: Path) -> None:
-    async with leading() as server, leading() as other:
-        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
-        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
+    async with leading() as server, leading() as foreign:
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.responses["/.well-known/oauth-authorization-server"] = server.metadata()
         for path in ("/token", "/registration"):
-            server.says[path] = (307, f"Location: {other.base}{path}\r\n")
-        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
-        assert said.code == 1
-        assert "POST /token" in server.asked
-        assert other.asked == []
-        assert SECRET not in said.all
-        said = await sign_in(tmp_path, server)
-        assert said.code == 1
-        assert "POST /registration" in server.asked
-        assert other.asked == []
+            server.responses[path] = (307, f"Location: {foreign.base}{path}\r\n")
+        outcome = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert outcome.code == 1
+        assert "POST /token" in server.requests
+        assert foreign.requests == []
+        assert SECRET not in outcome.all
+        outcome = await sign_in(tmp_path, server)
+        assert outcome.code == 1
+        assert "POST /registration" in server.requests
+        assert foreign.requests == []
 
 
 async def test_a_client_secret_is_sent_only_to_the_configured_issuer(tmp_path: Path) -> None:
-    async with leading() as server, leading() as other:
-        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(other.base)
-        other.says["/.well-known/oauth-authorization-server"] = other.metadata()
+    async with leading() as server, leading() as foreign:
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = server.resource(foreign.base)
+        foreign.responses["/.well-known/oauth-authorization-server"] = foreign.metadata()
         for grant in ("client_credentials", "authorization_code"):
-            given = {"grant": grant, "client_id": "c", "client_secret": SECRET, "issuer": "https://as.example"}
-            said = await sign_in(tmp_path, server, **given)
-            assert said.code == 1, said.all
-            assert SECRET not in said.all
-        assert "POST /token" not in other.asked
-        assert SECRET not in "".join([*other.bodies, *server.bodies])
+            settings = {"grant": grant, "client_id": "c", "client_secret": SECRET, "issuer": "https://as.example"}
+            outcome = await sign_in(tmp_path, server, **settings)
+            assert outcome.code == 1, outcome.all
+            assert SECRET not in outcome.all
+        assert "POST /token" not in foreign.requests
+        assert SECRET not in "".join([*foreign.bodies, *server.bodies])
 
 
 @pytest.mark.parametrize("endpoint", ["file:///etc/passwd", "http://as.example/authorize", "javascript:alert(1)//"])
 async def test_a_sign_in_url_with_another_scheme_is_never_shown(tmp_path: Path, endpoint: str) -> None:
     async with leading() as server:
-        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
-        server.says["/.well-known/oauth-authorization-server"] = server.metadata(authorization_endpoint=endpoint)
-        server.says["/registration"] = {"client_id": "c", "redirect_uris": []}
-        said = await sign_in(tmp_path, server)
-        assert said.code == 1
-        assert "Open this address" not in said.out
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.responses["/.well-known/oauth-authorization-server"] = server.metadata(authorization_endpoint=endpoint)
+        server.responses["/registration"] = {"client_id": "c", "redirect_uris": []}
+        outcome = await sign_in(tmp_path, server)
+        assert outcome.code == 1
+        assert "Open this address" not in outcome.out
 
 
 async def test_an_authorization_server_without_pkce_is_refused(tmp_path: Path) -> None:
     async with leading() as server:
-        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
         metadata = server.metadata()
         del metadata["code_challenge_methods_supported"]
-        server.says["/.well-known/oauth-authorization-server"] = metadata
-        server.says["/registration"] = {"client_id": "c", "redirect_uris": []}
-        said = await sign_in(tmp_path, server)
-        assert said.code == 1
-        assert "PKCE" in said.err
+        server.responses["/.well-known/oauth-authorization-server"] = metadata
+        server.responses["/registration"] = {"client_id": "c", "redirect_uris": []}
+        outcome = await sign_in(tmp_path, server)
+        assert outcome.code == 1
+        assert "PKCE" in outcome.err
 
 
 async def test_an_endless_metadata_response_is_cut_off(tmp_path: Path) -> None:
     async with leading() as server:
-        server.says["/.well-known/oauth-protected-resource/mcp"] = {"resource": "x" * 1_000_000}
-        said = await sign_in(tmp_path, server)
-        assert said.code == 1
-        assert "bytes" in said.err
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = {"resource": "x" * 1_000_000}
+        outcome = await sign_in(tmp_path, server)
+        assert outcome.code == 1
+        assert "bytes" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -172,26 +172,26 @@ async def test_an_endless_metadata_response_is_cut_off(tmp_path: Path) -> None:
 )
 async def test_an_unusable_token_response_is_a_short_error_without_traceback(tmp_path: Path, odd: Any) -> None:
     async with leading() as server:
-        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
-        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
-        server.says["/token"] = odd
-        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
-        assert said.code == 1
-        assert len(said.err.splitlines()) <= 2, said.err
-        assert "Traceback" not in said.err
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.responses["/.well-known/oauth-authorization-server"] = server.metadata()
+        server.responses["/token"] = odd
+        outcome = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert outcome.code == 1
+        assert len(outcome.err.splitlines()) <= 2, outcome.err
+        assert "Traceback" not in outcome.err
 
 
 async def test_texts_of_an_authorization_server_are_escaped_and_redacted(tmp_path: Path) -> None:
     async with leading() as server:
         server.challenge = 'Bearer scope="\x1b[2J"'
-        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
-        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
+        server.responses["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.responses["/.well-known/oauth-authorization-server"] = server.metadata()
         body = f'{{"error": "\\u001b[31m{SECRET}", "error_description": "{SECRET}"}}'
-        server.says["/token"] = (400, "", body)
-        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
-        assert said.code == 1
-        assert "\x1b" not in said.all
-        assert SECRET not in said.all
+        server.responses["/token"] = (400, "", body)
+        outcome = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert outcome.code == 1
+        assert "\x1b" not in outcome.all
+        assert SECRET not in outcome.all
 
 
 async def test_the_authorization_server_gets_no_cookie_or_token_of_the_server(tmp_path: Path) -> None:
