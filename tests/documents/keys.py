@@ -30,7 +30,7 @@ def tree_in(hint: Any) -> Tree | None:
     """The keys of values of a type: of a model, or of models by their names."""
     if isinstance(hint, type) and issubclass(hint, Frozen):
         return tree_of(hint)
-    inner = [tree for one in get_args(hint) if (tree := tree_in(one)) is not None]
+    inner = [tree for argument in get_args(hint) if (tree := tree_in(argument)) is not None]
     if not inner:
         return None
     by_name = getattr(hint, "__origin__", None) in (dict, tuple)
@@ -38,13 +38,13 @@ def tree_in(hint: Any) -> Tree | None:
 
 
 def tree_of_policies(keys: Any) -> Tree:
-    found: Tree = {}
+    tree: Tree = {}
     for key in keys:
-        models = [one.default for one in (*KEYS.entry, *KEYS.root) if one.name == key.name]
+        models = [candidate.default for candidate in (*KEYS.entry, *KEYS.root) if candidate.name == key.name]
         model = next((type(default) for default in models if isinstance(default, Frozen)), None)
         for name in (key.name, *key.spellings):
-            found[name] = tree_of(model) if model is not None else None
-    return found
+            tree[name] = tree_of(model) if model is not None else None
+    return tree
 
 
 @cache
@@ -87,19 +87,19 @@ def native_keys() -> Tree:
 
 
 def unknown_in(value: Any, keys: Tree | None, at: str = "") -> Iterator[str]:
-    """Yields the places of keys that do not exist."""
+    """Yields the paths of keys that do not exist."""
     if keys is None:
         return
     if isinstance(value, list):
-        for one in value:
-            yield from unknown_in(one, keys.get(ANY, keys) | {"name": None} if ANY in keys else keys, at)
+        for item in value:
+            yield from unknown_in(item, keys.get(ANY, keys) | {"name": None} if ANY in keys else keys, at)
     elif isinstance(value, dict):
-        for key, one in value.items():
+        for key, child in value.items():
             name = "on" if key is True else key  # YAML 1.1
-            if name in keys and not (ANY in keys and isinstance(one, dict)):
-                yield from unknown_in(one, keys[name], f"{at}{name}.")
+            if name in keys and not (ANY in keys and isinstance(child, dict)):
+                yield from unknown_in(child, keys[name], f"{at}{name}.")
             elif ANY in keys:
-                yield from unknown_in(one, keys[ANY], f"{at}{name}.")
+                yield from unknown_in(child, keys[ANY], f"{at}{name}.")
             elif not is_remark(name):
                 yield f"{at}{name}"
 
@@ -119,17 +119,17 @@ def leads_to_a_key(path: list[str], keys: Mapping[str, Tree | None] | None) -> b
 @cache
 def all_trees() -> tuple[Tree, ...]:
     """The mappings of all depths, the outermost first."""
-    found: list[Tree] = []
+    trees: list[Tree] = []
 
     def add(tree: Tree | None) -> None:
-        if tree is not None and tree not in found:
-            found.append(tree)
+        if tree is not None and tree not in trees:
+            trees.append(tree)
             for inner in tree.values():
                 add(inner)
 
     for tree in (root_keys(), entry_keys(), native_keys()):
         add(tree)
-    return tuple(found)
+    return tuple(trees)
 
 
 def is_key(name: str) -> bool:

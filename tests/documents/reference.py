@@ -16,7 +16,7 @@ from tests.documents import reference_metrics as metrics
 from tests.documents import reference_settings as settings
 
 ROOT: Final = Path(__file__).parents[2]
-MADE: Final = "`scripts/reference` generates this page from {source}."
+GENERATED_NOTE: Final = "`scripts/reference` generates this page from {source}."
 COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "commands-run": (
         "Commands that run and inspect the hub",
@@ -51,16 +51,16 @@ def parser_of(command: str) -> tuple[argparse.ArgumentParser, str]:
 def command_section(command: str) -> str:
     """Returns what a command takes, and its examples."""
     parser, examples = parser_of(command)
-    positional = [one for one in parser._actions if not one.option_strings]
-    options = [one for one in parser._actions if one.option_strings and one.help != argparse.SUPPRESS]
-    words = [f"mcp-hub {command}", *(["[OPTIONS]"] if options else []), *map(placed, positional)]
+    positional = [action for action in parser._actions if not action.option_strings]
+    options = [action for action in parser._actions if action.option_strings and action.help != argparse.SUPPRESS]
+    usage = [f"mcp-hub {command}", *(["[OPTIONS]"] if options else []), *map(placed, positional)]
     about = COMMANDS[command]
-    parts = [f"## `mcp-hub {command}`", f"{about[0].upper()}{about[1:]}.", f"```text\n{' '.join(words)}\n```"]
-    rows = [(f"`{named(one)}`", meaning(one, parser)) for one in (*positional, *options)]
+    parts = [f"## `mcp-hub {command}`", f"{about[0].upper()}{about[1:]}.", f"```text\n{' '.join(usage)}\n```"]
+    rows = [(f"`{named(action)}`", meaning(action, parser)) for action in (*positional, *options)]
     if rows:
         parts.append(table(("argument", "meaning"), rows))
-    shown = "\n".join(line.removeprefix("  ") for line in examples.splitlines() if line != "examples:")
-    return "\n\n".join([*parts, f"```text\n{shown}\n```"])
+    examples_text = "\n".join(line.removeprefix("  ") for line in examples.splitlines() if line != "examples:")
+    return "\n\n".join([*parts, f"```text\n{examples_text}\n```"])
 
 
 def placed(action: argparse.Action) -> str:
@@ -90,22 +90,22 @@ def meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
 
 def command_page(title: str, commands: Sequence[str]) -> str:
     """Returns a page of commands."""
-    made = MADE.format(source="the parsers of the commands")
+    note = GENERATED_NOTE.format(source="the parsers of the commands")
     beginning = (
         f"# {title}\n\n[Commands](../commands.md) shows them with their output, and lists the exit codes.\n"
-        f"Every command also accepts `-h` (help), `-v` (more messages on stderr) and `-vv` (all messages). {made}"
+        f"Every command also accepts `-h` (help), `-v` (more messages on stderr) and `-vv` (all messages). {note}"
     )
     return "\n\n".join([beginning, *map(command_section, commands)]) + "\n"
 
 
-def settings_page(title: str, plain: Iterator[str], places: Iterator[settings.Place]) -> str:
+def settings_page(title: str, plain: Iterator[str], models: Iterator[settings.NamedModel]) -> str:
     """Returns a page of settings: keys by subject, and the mappings among them."""
     beginning = (
         f"# {title}\n\n[Configuration](../configuration.md) explains how the hub finds and reads a file, and how to\n"
-        f"write durations and sizes. {MADE.format(source='the models of the configuration')}"
+        f"write durations and sizes. {GENERATED_NOTE.format(source='the models of the configuration')}"
     )
     head = ("key", "type", "default", "meaning")
-    mappings = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(places)]
+    mappings = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(models)]
     return "\n\n".join([beginning, *plain, *mappings]) + "\n"
 
 
@@ -117,7 +117,7 @@ def plain_keys(page: str) -> Iterator[str]:
     for subject, rows in subjects():
         yield f"## {subject}\n\n{table(keys.HEAD, rows)}"
     if page == "settings-servers":
-        rows = [(f"`{name}`", said) for name, said in keys.OF_OTHER_PROGRAMS.items()]
+        rows = [(f"`{name}`", description) for name, description in keys.OF_OTHER_PROGRAMS.items()]
         yield f"## Keys and spellings of other programs\n\n{table(('key', 'meaning'), rows)}"
         yield table(("key", "may be written as"), list(keys.spellings()))
 

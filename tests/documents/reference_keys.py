@@ -97,7 +97,7 @@ DEFAULTED_KEYS: Final = tuple(
     f"`{key}`" for key in chain(*OF_ENTRY.values()) if key in DEFAULTS or key in KEYS.defaults
 )
 """The keys that `defaults` may have, as code."""
-SAID: Final[Mapping[str, str]] = {
+MEANINGS: Final[Mapping[str, str]] = {
     "servers": "The entries by name: [settings of a server](settings-servers.md). Of equal names the first counts.",
     "tools_dir": "The directory of Python files with tools and of its folders. The tools become the server `local`.",
     "skills": "Directories that each contain a `SKILL.md`. The hub serves their files as resources.",
@@ -109,7 +109,7 @@ SAID: Final[Mapping[str, str]] = {
     "listen": "The listener for a network: [its settings](settings-listen.md), or a text `HOST:PORT`.",
 }
 """Key of the root that no model has, or that users read of otherwise -> its meaning."""
-SAID_OF_ENTRY: Final[Mapping[str, str]] = {
+MEANINGS_OF_ENTRY: Final[Mapping[str, str]] = {
     "env_file": "A file of `NAME=value` lines; values in `env` win.",
     "api_key": "Short for the header `Authorization: Bearer KEY`.",
     "api_key_header": "Another header for `api_key`, such as `X-Api-Key`.",
@@ -127,7 +127,7 @@ SAID_OF_ENTRY: Final[Mapping[str, str]] = {
     "exclude_tags": "Tools with one of these tags may not be used.",
 }
 """Key of an entry that no model has -> its meaning."""
-MORE: Final[Mapping[str, str]] = {
+SEE_ALSO: Final[Mapping[str, str]] = {
     "blacklist": "rules.md#allow-and-block-tools", "tool_sets": "rules.md#allow-and-block-tools",
     "profiles": "rules.md#allow-and-block-tools", "groups": "groups.md", "group_scope": "groups.md",
     "state_file": "groups.md#another-configuration",
@@ -169,28 +169,28 @@ def subjects(
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields each subject with its keys; the keys of policies that stand below none are the last one."""
     yield from placed.items()
-    others = [key.name for key in keys if key.name not in chain(*placed.values())]
-    if others:
-        yield "Other rules", others
+    remaining = [key.name for key in keys if key.name not in chain(*placed.values())]
+    if remaining:
+        yield "Other rules", remaining
 
 
 def of_root() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of the top of a file with its rows: key, default, meaning."""
     for subject, names in subjects(OF_ROOT, KEYS.root):
-        yield subject, [row(name, Config, KEYS.root, SAID, DEFAULTED) for name in names]
+        yield subject, [row(name, Config, KEYS.root, MEANINGS, DEFAULTED) for name in names]
 
 
 def of_entry() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of an entry with its rows: key, default, meaning."""
     for subject, names in subjects(OF_ENTRY, KEYS.entry):
-        yield subject, [row(name, Server, KEYS.entry, SAID_OF_ENTRY, DEFAULTED_IN_ENTRY) for name in names]
+        yield subject, [row(name, Server, KEYS.entry, MEANINGS_OF_ENTRY, DEFAULTED_IN_ENTRY) for name in names]
 
 
 def row(
     name: str,
     model: type[Frozen],
     keys: Sequence[EntryKey[Any] | RootKey[Any]],
-    said: Mapping[str, str],
+    meanings: Mapping[str, str],
     defaults: Mapping[str, str],
 ) -> Row:
     """Returns the row of one key."""
@@ -198,42 +198,42 @@ def row(
     field, hint = holder.model_fields.get(name), settings.hints_of(holder).get(name)
     key = next((key for key in keys if key.name == name), None)
     default: Any = key.default if key is not None else field.default if field is not None else None
-    meaning = said.get(name) or (said_of_key(key) if key else settings.meanings(holder).get(name))
-    place, own = place_of(name, default)
+    meaning = meanings.get(name) or (meaning_of_key(key) if key else settings.meanings(holder).get(name))
+    path, own = mapping_of(name, default)
     meaning = meaning or (inspect.getdoc(own) if own is not None else None)
     assert meaning, f"nothing says what {name!r} means: write a docstring below the key, or of the model of its value"
-    shown = defaults.get(name)
-    if shown is None:
-        shown = settings.default_word(field, hint) if field is not None else settings.value_word(default)
-    more = f" See [{MORE[name].partition('.')[0]}](../{MORE[name]})." if name in MORE else ""
-    word = f"`{name}`" if own is None else f"[`{name}`]({settings.page_of(place)}#{settings.anchor(place)})"
-    return word, shown, settings.said_to_users(meaning) + more
+    default_text = defaults.get(name)
+    if default_text is None:
+        default_text = settings.default_word(field, hint) if field is not None else settings.value_word(default)
+    link = f" See [{SEE_ALSO[name].partition('.')[0]}](../{SEE_ALSO[name]})." if name in SEE_ALSO else ""
+    label = f"`{name}`" if own is None else f"[`{name}`]({settings.page_of(path)}#{settings.anchor(path)})"
+    return label, default_text, settings.said_to_users(meaning) + link
 
 
-def place_of(name: str, default: Any) -> tuple[str, type[Frozen] | None]:
-    """Returns where the keys of a key's own are listed, and their model; None if it has none."""
-    for model, place in settings.places().items():
-        if (isinstance(default, model) and place == name) or place == f"{name}.NAME":
-            return place, model
+def mapping_of(name: str, default: Any) -> tuple[str, type[Frozen] | None]:
+    """Returns the path and the model of the mapping that is the value of a key; None if its value is no mapping."""
+    for model, path in settings.paths_of_models().items():
+        if (isinstance(default, model) and path == name) or path == f"{name}.NAME":
+            return path, model
     return "", None
 
 
 @cache
 def docstrings() -> dict[int, str]:
-    """Returns what stands below each key of a policy, by the id of the key."""
-    found: dict[int, str] = {}
+    """Returns the docstring below each key of a policy, by the id of the key."""
+    texts: dict[int, str] = {}
     for module in [module for name, module in sys.modules.items() if name.startswith(f"{policy.__name__}.")]:
         body = parsed_text(inspect.getsource(module)).body
-        for assigned, said in pairwise(body):
+        for assigned, statement in pairwise(body):
             if isinstance(assigned, ast.AnnAssign) and isinstance(assigned.target, ast.Name):
-                made = getattr(module, assigned.target.id)
-                if isinstance(made, EntryKey | RootKey) and isinstance(said, ast.Expr):
-                    found[id(made)] = str(ast.literal_eval(said.value))
-    return found
+                policy_key = getattr(module, assigned.target.id)
+                if isinstance(policy_key, EntryKey | RootKey) and isinstance(statement, ast.Expr):
+                    texts[id(policy_key)] = str(ast.literal_eval(statement.value))
+    return texts
 
 
-def said_of_key(key: EntryKey[Any] | RootKey[Any]) -> str | None:
-    """Returns what the module of a policy says of its key; None: its model says it."""
+def meaning_of_key(key: EntryKey[Any] | RootKey[Any]) -> str | None:
+    """Returns the docstring of a key in the module of its policy; None if only its model has one."""
     return docstrings().get(id(key))
 
 
@@ -250,6 +250,6 @@ def spellings() -> Iterator[tuple[str, str]]:
     for spelling, name in pairs:
         if spelling != name:
             written.setdefault(name, []).append(spelling)
-    for name, others in written.items():
+    for name, variants in written.items():
         if name.partition(".")[0] in chain(*OF_ENTRY.values()):
-            yield f"`{name}`", ", ".join(f"`{other}`" for other in others)
+            yield f"`{name}`", ", ".join(f"`{variant}`" for variant in variants)

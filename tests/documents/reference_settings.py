@@ -40,15 +40,22 @@ NOT_WRITTEN: Final = {"ToolRules": {"input_schema", "in_program"}}
 FLAT: Final = {"expose"}
 """Settings whose fields are keys of the root themselves."""
 DURATIONS: Final = (Duration, OptionalDuration)
-WORDS: Final = {bool: "`true` or `false`", int: "number", float: "number", str: "text", Path: "path", Any: "anything"}
+TYPE_NAMES: Final = {
+    bool: "`true` or `false`",
+    int: "number",
+    float: "number",
+    str: "text",
+    Path: "path",
+    Any: "anything",
+}
 UNITS: Final = ((3600.0, "h"), (60.0, "m"), (1.0, "s"))
 SIZES: Final = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1000**2, "MB"))
 
-Place = tuple[str, type[Frozen]]
+NamedModel = tuple[str, type[Frozen]]
 """A dotted path of keys, and the model of the mapping there."""
 
 
-def of_root() -> Iterator[Place]:
+def of_root() -> Iterator[NamedModel]:
     """Yields the mappings at the top of a file."""
     for name, hint in hints_of(Config).items():
         if name not in FLAT and name not in ("servers", "settings"):
@@ -58,7 +65,7 @@ def of_root() -> Iterator[Place]:
             yield from mappings(key.name, type(key.default))
 
 
-def of_entries() -> Iterator[Place]:
+def of_entries() -> Iterator[NamedModel]:
     """Yields the mappings of one server."""
     yield from OF_ENTRIES.items()
     for key in KEYS.entry:
@@ -66,29 +73,29 @@ def of_entries() -> Iterator[Place]:
             yield from mappings(key.name, type(key.default))
 
 
-def mappings(name: str, hint: Any, *, named: str = "NAME") -> Iterator[Place]:
+def mappings(name: str, hint: Any, *, named: str = "NAME") -> Iterator[NamedModel]:
     """Yields the mappings that a value of a type has, from the outermost."""
     if isinstance(hint, type) and issubclass(hint, Frozen):
         yield name, hint
-        for inner, one in hints_of(hint).items():
-            yield from mappings(f"{name}.{inner}", one)
+        for field, field_hint in hints_of(hint).items():
+            yield from mappings(f"{name}.{field}", field_hint)
         return
     by_name = get_origin(hint) in (dict, tuple)
-    for one in get_args(hint):
-        yield from mappings(f"{name}.{named}" if by_name else name, one)
+    for inner in get_args(hint):
+        yield from mappings(f"{name}.{named}" if by_name else name, inner)
 
 
 @cache
-def places() -> dict[type[Frozen], str]:
+def paths_of_models() -> dict[type[Frozen], str]:
     """Returns the shortest path of each model: where its keys are listed."""
-    found: dict[type[Frozen], str] = {}
+    paths: dict[type[Frozen], str] = {}
     for name, model in (*of_root(), *of_entries()):
-        if model not in found or len(name) < len(found[model]):
-            found[model] = name
-    return found
+        if model not in paths or len(name) < len(paths[model]):
+            paths[model] = name
+    return paths
 
 
-def on_page(page: str) -> Iterator[Place]:
+def on_page(page: str) -> Iterator[NamedModel]:
     """Yields the mappings of a page."""
     if page == "settings-servers":
         yield from of_entries()
@@ -98,14 +105,14 @@ def on_page(page: str) -> Iterator[Place]:
             yield name, model
 
 
-def page_of(place: str) -> str:
+def page_of(path: str) -> str:
     """Returns the page that lists the keys of a mapping."""
-    return next(f"{page}.md" for page in PAGES if place in dict(on_page(page)))
+    return next(f"{page}.md" for page in PAGES if path in dict(on_page(page)))
 
 
-def anchor(place: str) -> str:
+def anchor(path: str) -> str:
     """Returns the anchor of the section of a mapping."""
-    return re.sub(r"[^a-z_]", "", place.lower())
+    return re.sub(r"[^a-z_]", "", path.lower())
 
 
 def notes_of(hint: Any) -> tuple[Any, ...]:
@@ -120,13 +127,13 @@ def hints_of(model: type[Frozen]) -> dict[str, Any]:
 
 def meanings(model: type[Frozen]) -> dict[str, str]:
     """Returns what the class says of each of its fields."""
-    (made,) = parsed_text(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(made, ast.ClassDef)
-    found = {}
-    for field, said in zip(made.body, made.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(said, ast.Expr):
-            found[field.target.id] = " ".join(str(ast.literal_eval(said.value)).split())
-    return found
+    (class_node,) = parsed_text(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(class_node, ast.ClassDef)
+    texts = {}
+    for field, statement in zip(class_node.body, class_node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(statement, ast.Expr):
+            texts[field.target.id] = " ".join(str(ast.literal_eval(statement.value)).split())
+    return texts
 
 
 def type_word(hint: Any) -> str:
@@ -140,20 +147,20 @@ def type_word(hint: Any) -> str:
     if isinstance(hint, type) and issubclass(hint, SecretStr):
         return "text, secret"
     if isinstance(hint, type) and issubclass(hint, Frozen):
-        place = places()[hint]
-        return f"[mapping]({page_of(place)}#{anchor(place)})"
+        path = paths_of_models()[hint]
+        return f"[mapping]({page_of(path)}#{anchor(path)})"
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return type_word(inner[0])
     if origin is Literal:
-        return " or ".join(f"`{one}`" for one in inner)
+        return " or ".join(f"`{value}`" for value in inner)
     if origin is tuple:
         return f"list: {type_word(inner[0])}"
     if origin is dict:
         return f"mapping: name to {type_word(inner[1])}"
     if origin is Union or type(None) in inner:
-        return " or ".join(dict.fromkeys(type_word(one) for one in inner if one is not type(None)))
-    return WORDS[hint]
+        return " or ".join(dict.fromkeys(type_word(member) for member in inner if member is not type(None)))
+    return TYPE_NAMES[hint]
 
 
 def default_word(field: msgspec.structs.FieldInfo, hint: Any) -> str:
@@ -171,7 +178,7 @@ def value_word(value: Any, kind: str = "") -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
-        return ", ".join(f"`{one}`" for one in value)
+        return ", ".join(f"`{item}`" for item in value)
     if kind == "duration":
         return f"`{in_units(value, UNITS, 'ms' if value < 1 else 's')}`"
     if kind == "size":
@@ -193,15 +200,15 @@ def said_to_users(text: str) -> str:
     return re.sub(r"(?:^|(?<=\. ))if not set", "If not set", text)
 
 
-def sections(found: Iterator[Place]) -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
+def sections(models: Iterator[NamedModel]) -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     """Yields the heading of each mapping with what it is, and a row for each key: key, type, default, meaning."""
-    for name, model in found:
-        if places()[model] != name:
+    for name, model in models:
+        if paths_of_models()[model] != name:
             continue
-        known, said = hints_of(model), meanings(model)
+        hints, texts = hints_of(model), meanings(model)
         rows = [
-            (f"`{key}`", type_word(hint), default_word(model.model_fields[key], hint), said_to_users(said[key]))
-            for key, hint in known.items()
+            (f"`{key}`", type_word(hint), default_word(model.model_fields[key], hint), said_to_users(texts[key]))
+            for key, hint in hints.items()
             if not (key == "name" and name.endswith(".NAME"))
         ]
         shorthands = [

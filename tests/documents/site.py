@@ -38,12 +38,12 @@ Navigation = dict[str, dict[str, str]]
 
 def navigation(index: str) -> Navigation:
     """Returns the pages by task, as the table of the index has them."""
-    found: Navigation = {}
+    by_task: Navigation = {}
     for task, links in ROW.findall(index):
         pages = {title: as_path(link) for title, link in LINK.findall(links)}
         if pages:
-            found[task] = pages
-    return found
+            by_task[task] = pages
+    return by_task
 
 
 def as_path(link: str) -> str:
@@ -93,11 +93,11 @@ def built(sources: Path) -> tuple[Path | None, str]:
         timeout=PATIENCE,
         check=False,
     )
-    said = COLOUR.sub("", done.stdout)
+    output = COLOUR.sub("", done.stdout)
     if done.returncode:
         # What follows the warnings is a traceback of the generator's own, except where it has no warnings.
-        return None, said.partition("Traceback")[0] if "Warning" in said else said
-    return sources / "site", said
+        return None, output.partition("Traceback")[0] if "Warning" in output else output
+    return sources / "site", output
 
 
 def main(target: Path) -> int:
@@ -107,9 +107,9 @@ def main(target: Path) -> int:
         return 2
     with tempfile.TemporaryDirectory() as sources:
         write_sources(Path(sources))
-        site, said = built(Path(sources))
+        site, output = built(Path(sources))
         if site is None:
-            print(f"{said}docs: the documents are not in order", file=sys.stderr)
+            print(f"{output}docs: the documents are not in order", file=sys.stderr)
             return 1
         shutil.rmtree(target, ignore_errors=True)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -21,35 +21,35 @@ class Shown(NamedTuple):
     """A picture in a document."""
 
     document: Path
-    words: str
+    alternative: str
     files: tuple[Path, ...]
 
 
-def shown() -> Iterator[Shown]:
+def pictures() -> Iterator[Shown]:
     for document in DOCUMENTS:
         text = document.read_text()
-        for dark, words, light in PICTURE.findall(text):
-            yield Shown(document, words, tuple((document.parent / name).resolve() for name in (light, dark)))
-        for words, name in MARKDOWN.findall(text):
-            yield Shown(document, words, ((document.parent / name).resolve(),))
+        for dark, alternative, light in PICTURE.findall(text):
+            yield Shown(document, alternative, tuple((document.parent / name).resolve() for name in (light, dark)))
+        for alternative, name in MARKDOWN.findall(text):
+            yield Shown(document, alternative, ((document.parent / name).resolve(),))
 
 
 def test_every_picture_has_an_alternative_text() -> None:
-    assert not [one for one in shown() if len(one.words.split()) < FEWEST_WORDS]
+    assert not [picture for picture in pictures() if len(picture.alternative.split()) < FEWEST_WORDS]
 
 
 def test_every_picture_is_shown_by_a_document_and_exists() -> None:
-    there = {path for path in PICTURES.rglob("*") if path.is_file()}
-    assert {path for one in shown() for path in one.files} == there
+    files = {path for path in PICTURES.rglob("*") if path.is_file()}
+    assert {path for picture in pictures() for path in picture.files} == files
 
 
 def test_every_picture_has_a_light_and_a_dark_version() -> None:
-    for one in shown():
-        if len(one.files) == 2:
-            light, dark = one.files
+    for picture in pictures():
+        if len(picture.files) == 2:
+            light, dark = picture.files
             assert dark.name == f"{light.stem}-dark{light.suffix}"
         else:
-            assert "@media (prefers-color-scheme: dark)" in one.files[0].read_text(), one
+            assert "@media (prefers-color-scheme: dark)" in picture.files[0].read_text(), picture
 
 
 def test_html_pictures_have_the_markup_that_the_site_supports() -> None:

@@ -53,10 +53,10 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def place_of(client: Client, home: Path) -> Path:
+def path_on_page(client: Client, home: Path) -> Path:
     """Where the page says that the file is."""
-    (place,) = (place for kind, place, _ in BLOCK.findall(text_of(client)) if kind == "before")
-    return home / place
+    (path,) = (path for kind, path, _ in BLOCK.findall(text_of(client)) if kind == "before")
+    return home / path
 
 
 def test_every_client_has_one_page_linked_from_the_overview_and_no_other_page_exists() -> None:
@@ -69,44 +69,44 @@ def test_every_client_has_one_page_linked_from_the_overview_and_no_other_page_ex
 def test_install_turns_the_pages_file_before_into_its_file_after_and_uninstall_reverts_it(
     client: Client, home: Path
 ) -> None:
-    shown = blocks(client)
-    path = written(place_of(client, home), shown["before"])
+    contents = blocks(client)
+    path = written(path_on_page(client, home), contents["before"])
     assert main(["install", client.id, "--yes"]) == OK
     program = hub_command(home / ".config/mcp-hub/servers.yaml")[0]
-    assert path.read_text().replace(program, SHOWN_HUB).replace(str(home), SHOWN_HOME) == shown["after"]
+    assert path.read_text().replace(program, SHOWN_HUB).replace(str(home), SHOWN_HOME) == contents["after"]
     assert main(["uninstall", client.id, "--yes"]) == OK
-    assert path.read_text() == shown["before"]
+    assert path.read_text() == contents["before"]
 
 
 @every_client
 def test_a_client_page_names_the_path_of_the_clients_file(client: Client, home: Path) -> None:
-    place = written(place_of(client, home), blocks(client)["before"])
-    assert Machine("linux", home, {}).file_of(client) == place
-    assert f"`~/{place.relative_to(home)}`" in text_of(client)
+    path = written(path_on_page(client, home), blocks(client)["before"])
+    assert Machine("linux", home, {}).file_of(client) == path
+    assert f"`~/{path.relative_to(home)}`" in text_of(client)
 
 
 @every_client
 def test_a_client_page_names_a_different_path_on_another_system(client: Client, home: Path) -> None:
-    text, own = text_of(client), place_of(client, home)
-    for system, shown in (("macos", "~/{}"), ("windows", "%APPDATA%\\{}")):
+    text, own = text_of(client), path_on_page(client, home)
+    for system, pattern in (("macos", "~/{}"), ("windows", "%APPDATA%\\{}")):
         data = home / ("Library/Application Support" if system == "macos" else "AppData/Roaming")
         machine = Machine(system, home, {})
-        places = [path for template in client.files for path in machine.paths(template)]
-        if own not in places:
-            (place,) = places
+        paths = [path for template in client.files for path in machine.paths(template)]
+        if own not in paths:
+            (expected,) = paths
             base = home if system == "macos" else data
-            name = str(place.relative_to(base)).replace("/", "/" if system == "macos" else "\\")
-            assert f"`{shown.format(name)}`" in text
+            name = str(expected.relative_to(base)).replace("/", "/" if system == "macos" else "\\")
+            assert f"`{pattern.format(name)}`" in text
 
 
 @every_client
 def test_the_entry_over_http_reaches_the_hub(client: Client, home: Path) -> None:
-    shown = blocks(client).get("http")
-    assert (shown is None) == (client.id in WITHOUT_HTTP)
-    if shown is not None:
-        path = written(place_of(client, home), shown)
-        (found,) = read_client_file(path, Machine("linux", home, {}), client).servers
-        assert (found.id, found.words) == ("hub", (ADDRESS,))
+    content = blocks(client).get("http")
+    assert (content is None) == (client.id in WITHOUT_HTTP)
+    if content is not None:
+        path = written(path_on_page(client, home), content)
+        (server,) = read_client_file(path, Machine("linux", home, {}), client).servers
+        assert (server.id, server.words) == ("hub", (ADDRESS,))
         assert read_config(path, {}, home).config.servers[0].transport in ("http", "auto")
 
 

@@ -74,10 +74,10 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_hub_reads_the_other_hubs_file_and_names_what_it_ignores(page: Path, home: Path) -> None:
-    said = loaded(before(page, home)).warnings
+    warnings = loaded(before(page, home)).warnings
     expected = EXPECTED.get(page.stem, [])
-    assert len(said) == len(expected)
-    assert all(wanted in line for wanted, line in zip(expected, said, strict=True))
+    assert len(warnings) == len(expected)
+    assert all(part in line for part, line in zip(expected, warnings, strict=True))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

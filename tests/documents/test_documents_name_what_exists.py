@@ -31,7 +31,7 @@ OURS = re.compile(r"(?<![\w/.:-])(?:(?:mcp_hub|tests|bench)/[\w./*-]+|scripts/[\
 MODULE = re.compile(r"\bmcp_hub(?:\.\w+)+")
 COMMAND = re.compile(r"(?:^|\$ |`|&& )mcp-hub ([a-z]+)((?: [^\s`|;&)]+)*)", re.MULTILINE)
 SYMBOL = re.compile(r"([A-Z][A-Za-z0-9]+)(?:\.(\w+))?(?:\(\))?")
-SAID = {"mcp-hub is"}
+PROSE = {"mcp-hub is"}
 """What the command itself prints, in the manner of a command."""
 BLOCK = re.compile(r"^( *)```(?:yaml|json)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"[a-z_]+(?:\.(?:\w+|<\w+>))+")
@@ -62,7 +62,7 @@ def ids(path: Path) -> str:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
 def test_every_file_of_the_project_that_a_document_names_exists(document: Path) -> None:
-    named = {found.rstrip(".,:/") for found in OURS.findall(text_of(document))} - EXAMPLES
+    named = {path.rstrip(".,:/") for path in OURS.findall(text_of(document))} - EXAMPLES
     assert not [name for name in named if not [*ROOT.glob(name), *ROOT.glob(f"{name}.py")]]
 
 
@@ -70,7 +70,9 @@ def test_every_file_of_the_project_that_a_document_names_exists(document: Path) 
 def test_every_module_that_a_document_of_the_code_names_in_short_exists(document: Path) -> None:
     named = set(re.findall(r"(?<![\w./-])(?:\w+/)*\w+\.py\b", text_of(document))) - EXAMPLES
     files = [
-        path.relative_to(ROOT).as_posix() for place in ("mcp_hub", "tests") for path in (ROOT / place).rglob("*.py")
+        path.relative_to(ROOT).as_posix()
+        for directory in ("mcp_hub", "tests")
+        for path in (ROOT / directory).rglob("*.py")
     ]
     assert not [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
 
@@ -118,13 +120,13 @@ def resolves(name: str) -> bool:
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:length]))
+            target = importlib.import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         for part in parts[length:]:
-            if not hasattr(found, part):
+            if not hasattr(target, part):
                 return name in loggers()
-            found = getattr(found, part)
+            target = getattr(target, part)
         return True
     return False
 
@@ -139,14 +141,16 @@ def loggers() -> frozenset[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
 def test_every_command_and_flag_in_a_document_is_one_of_mcp_hub(document: Path) -> None:
     wrong = []
-    for command, words in COMMAND.findall(text_of(document)):
-        if f"mcp-hub {command}" in SAID:
+    for command, arguments in COMMAND.findall(text_of(document)):
+        if f"mcp-hub {command}" in PROSE:
             continue
         if command not in (*COMMANDS, "help"):
             wrong.append(command)
             continue
-        own = words.partition(" -- ")[0].split()  # the words behind it are another command's
-        flags = {word.partition("=")[0].strip("`.,:\"'[]") for word in own if word.lstrip("[").startswith("--")}
+        own = arguments.partition(" -- ")[0].split()  # the arguments behind it are another command's
+        flags = {
+            argument.partition("=")[0].strip("`.,:\"'[]") for argument in own if argument.lstrip("[").startswith("--")
+        }
         wrong += [f"{command} {flag}" for flag in flags - (flags_of(command) if command != "help" else frozenset())]
     assert not wrong
 
@@ -162,12 +166,12 @@ def flags_of(command: str) -> frozenset[str]:
 def test_every_class_and_member_named_in_a_document_of_the_code_exists(document: Path) -> None:
     text = text_of(document)
     diagrams = "\n".join(block for block in FENCE.findall(text) if block.startswith("```\n"))
-    named = {found for span in SPAN.findall(FENCE.sub("", text)) if (found := SYMBOL.fullmatch(span))}
+    named = {match for span in SPAN.findall(FENCE.sub("", text)) if (match := SYMBOL.fullmatch(span))}
     wrong = set()
-    for found in [*named, *re.finditer(r"\b([A-Z][A-Za-z0-9]+)\.(\w+)", diagrams)]:
-        name, member = found.groups()
+    for match in [*named, *re.finditer(r"\b([A-Z][A-Za-z0-9]+)\.(\w+)", diagrams)]:
+        name, member = match.groups()
         if member is not None and member not in members().get(name, ()):
-            wrong.add(found[0])
+            wrong.add(match[0])
     assert not wrong
 
 
@@ -187,12 +191,12 @@ def names_of_tests() -> set[str]:
 @cache
 def members() -> dict[str, set[str]]:
     """What each class of the project has: methods, fields, and attributes that a method sets."""
-    found: dict[str, set[str]] = {}
+    by_class: dict[str, set[str]] = {}
     for path in [*(ROOT / "mcp_hub").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, set()).update(names_in(node))
-    return found
+                by_class.setdefault(node.name, set()).update(names_in(node))
+    return by_class
 
 
 def names_in(node: ast.ClassDef) -> Iterator[str]:

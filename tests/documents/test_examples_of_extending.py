@@ -27,15 +27,15 @@ TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 
 def code_of(file: str) -> str:
     """The text of a file that docs/extending.md shows in full."""
-    found = re.search(rf"`{re.escape(file)}`[^\n]*\n\n```python\n(.*?)```", TEXT, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"`{re.escape(file)}`[^\n]*\n\n```python\n(.*?)```", TEXT, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## {title}\n(.*?)^## ", TEXT, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^## {title}\n(.*?)^## ", TEXT, re.DOTALL | re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def blocks(title: str, language: str) -> list[str]:
@@ -81,11 +81,11 @@ asyncio.run(main())
 """
 
 
-def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python with a copy of the package, and without what is set for the pytest that runs this test."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *arguments],
         cwd=root,
         env={**environ, "PYTHONPATH": str(root)},
         capture_output=True,
@@ -117,12 +117,12 @@ def test_the_documented_policy_test_passes_with_the_policy_and_fails_without_it(
         (shutil.copytree if source.is_dir() else shutil.copy)(source, root / "tests" / name)
     test.write_text(code_of("tests/policy/access/test_hidden.py"))
     own = ("--basetemp", str(tmp_path / "temporary"))  # in the common one it would delete what former runs have left
-    words = ("-m", "pytest", "-c", os.devnull, "--rootdir", str(root), *own, "-q", str(test))
-    done = run(root, *words)
+    arguments = ("-m", "pytest", "-c", os.devnull, "--rootdir", str(root), *own, "-q", str(test))
+    done = run(root, *arguments)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     chain = root / "mcp_hub/policy/chain.py"
     chain.write_text(chain.read_text().replace("    Hidden,\n", "", 1))
-    assert "1 failed" in run(root, *words).stdout
+    assert "1 failed" in run(root, *arguments).stdout
 
 
 @pytest.mark.parametrize(

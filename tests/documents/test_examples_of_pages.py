@@ -49,8 +49,8 @@ def test_every_configuration_of_a_page_loads(page: Path, tmp_path: Path, monkeyp
     (tmp_path / "secret").write_text(TOKEN)
     (tmp_path / "secret").chmod(0o600)
     wrong = []
-    for number, shown in enumerate(blocks(page, "yaml", "json")):
-        text = FILE.sub(f"${{file:{tmp_path}/secret}}", shown)
+    for number, block in enumerate(blocks(page, "yaml", "json")):
+        text = FILE.sub(f"${{file:{tmp_path}/secret}}", block)
         tree = yaml.safe_load(text)
         if LEFT_OUT.search(text) or not isinstance(tree, dict) or not tree.keys() & root_keys().keys() - {"name"}:
             continue
@@ -69,19 +69,19 @@ def completed(tree: dict[str, Any]) -> dict[str, Any]:
     servers = "servers" if not any(key in tree for key in ("mcpServers", "mcp")) else "mcpServers"
     listen = tree.get("listen")
     principals = listen.get("principals", {}) if isinstance(listen, dict) else {}
-    named = {one["profile"]: {"tools": ["x/*"]} for one in principals.values() if "profile" in one}
+    named = {principal["profile"]: {"tools": ["x/*"]} for principal in principals.values() if "profile" in principal}
     return {servers: {}, **tree, **({"profiles": {**named, **tree.get("profiles", {})}} if named else {})}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_command_line_of_a_page_is_accepted_by_the_parser(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = []
-    for command, words in command_lines(page):
+    for command, arguments in command_lines(page):
         parser, _ = parser_of(command)
         try:
-            parser.parse_args(words)
+            parser.parse_args(arguments)
         except SystemExit:
-            wrong.append(f"mcp-hub {command} {' '.join(words)}: {capsys.readouterr().err}")
+            wrong.append(f"mcp-hub {command} {' '.join(arguments)}: {capsys.readouterr().err}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -89,10 +89,10 @@ def command_lines(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Yields command and arguments of each line of a shell on a page that runs the hub."""
     for text in blocks(page, "sh", "console"):
         for line in text.splitlines():
-            found = re.match(r"(?:\$ )?(?:\S+/)?mcp-hub ([a-z]+)( [^>|]*)?(?:[>|].*)?$", line)
-            if found is not None and (text.lstrip().startswith("$") is line.startswith("$")):
-                words = shlex.split(found[2] or "", comments=True)
-                yield found[1], [word for word in words if word != "help"] if found[1] != "help" else []
+            match = re.match(r"(?:\$ )?(?:\S+/)?mcp-hub ([a-z]+)( [^>|]*)?(?:[>|].*)?$", line)
+            if match is not None and (text.lstrip().startswith("$") is line.startswith("$")):
+                arguments = shlex.split(match[2] or "", comments=True)
+                yield match[1], [argument for argument in arguments if argument != "help"] if match[1] != "help" else []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

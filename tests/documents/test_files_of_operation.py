@@ -31,9 +31,9 @@ def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = Non
 
 
 def program(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    assert found is not None, f"{name} is missing: run scripts/peers"
-    return found
+    path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    assert path is not None, f"{name} is missing: run scripts/peers"
+    return path
 
 
 def test_systemd_accepts_the_unit_and_rates_its_exposure_low(tmp_path: Path) -> None:
@@ -42,18 +42,18 @@ def test_systemd_accepts_the_unit_and_rates_its_exposure_low(tmp_path: Path) -> 
     unit.write_text((EXAMPLES / "mcp-hub.service").read_text().replace("/opt/mcp-hub/bin/mcp-hub", str(hub)))
     verified = run(program("systemd-analyze"), "verify", "--man=no", str(unit))
     assert (verified.returncode, verified.stderr) == (0, "")
-    looked = run(
+    rating = run(
         program("systemd-analyze"), "security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager", str(unit)
     )
-    assert looked.returncode == 0, looked.stdout[-400:]
+    assert rating.returncode == 0, rating.stdout[-400:]
 
 
 def test_the_command_of_the_systemd_unit_is_accepted_by_the_hub() -> None:
     command = re.search(r"^ExecStart=\S+ (.*)$", (EXAMPLES / "mcp-hub.service").read_text(), re.MULTILINE)
     assert command is not None
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         main([*command[1].split(), "--help"])
-    assert ended.value.code == 0
+    assert raised.value.code == 0
 
 
 def test_call_records_continue_in_a_new_file_after_logrotate(tmp_path: Path) -> None:
@@ -81,15 +81,15 @@ def test_call_records_continue_in_a_new_file_after_logrotate(tmp_path: Path) -> 
 
 def lines(name: str) -> str:
     """The lines of the page that are marked with a name."""
-    found = re.search(rf"```sh {name}\n(.*?)```", (DOCS / "operate.md").read_text(), re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"```sh {name}\n(.*?)```", (DOCS / "operate.md").read_text(), re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def at_home(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     # Elsewhere the file of servers in the working directory would count, not that of the user.
-    return run(*command, env={**kept, "HOME": str(home)}, cwd=home)
+    return run(*command, env={**environ, "HOME": str(home)}, cwd=home)
 
 
 async def listed(home: Path) -> list[str]:
@@ -102,15 +102,15 @@ async def listed(home: Path) -> list[str]:
         return await client.tool_names()
 
 
-def hub(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return at_home(home, sys.executable, "-m", "mcp_hub", *words)
+def hub(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return at_home(home, sys.executable, "-m", "mcp_hub", *arguments)
 
 
 @pytest.mark.anyio
 async def test_a_restored_backup_has_tokens_pins_groups_and_catalogs_under_another_home(tmp_path: Path) -> None:
-    one, other, hangs = tmp_path / "one", tmp_path / "other", tmp_path / "hangs"
+    old_home, new_home, hangs = tmp_path / "one", tmp_path / "other", tmp_path / "hangs"
     up = fake("--hang-if", str(hangs))
-    config = one / ".config" / "mcp-hub"
+    config = old_home / ".config" / "mcp-hub"
     config.mkdir(parents=True, mode=0o700)
     (config / "servers.json").write_text(
         json.dumps({"servers": {"up": up}, "state_file": "groups.json", "groups": {"few": {"tools": ["up/echo"]}}})
@@ -118,29 +118,29 @@ async def test_a_restored_backup_has_tokens_pins_groups_and_catalogs_under_anoth
     (config / "servers.json").chmod(0o600)
     (config / "groups.json").write_text('{"format": 1, "groups": {"few": true}}')
     (config / "groups.json").chmod(0o600)
-    pinned = hub(one, "pin", "--yes")
+    pinned = hub(old_home, "pin", "--yes")
     assert pinned.returncode == 0, pinned.stdout + pinned.stderr
-    TokenStore(one / ".local/share/mcp-hub/tokens").save(REMOTE, SignIn(tokens={"access_token": "kept"}))
-    names = await listed(one)
+    TokenStore(old_home / ".local/share/mcp-hub/tokens").save(REMOTE, SignIn(tokens={"access_token": "kept"}))
+    names = await listed(old_home)
     assert "up__echo" in names
 
-    saved = at_home(one, "sh", "-c", lines("backup"))
+    saved = at_home(old_home, "sh", "-c", lines("backup"))
     assert (saved.returncode, saved.stderr) == (0, "")
-    other.mkdir()
-    shutil.copy2(one / "mcp-hub-state.tar.gz", other)
-    shutil.rmtree(one)
-    restored = at_home(other, "sh", "-c", lines("restore"))
+    new_home.mkdir()
+    shutil.copy2(old_home / "mcp-hub-state.tar.gz", new_home)
+    shutil.rmtree(old_home)
+    restored = at_home(new_home, "sh", "-c", lines("restore"))
     assert (restored.returncode, restored.stderr) == (0, "")
 
-    found = TokenStore(other / ".local/share/mcp-hub/tokens").load(REMOTE)
-    assert found is not None
-    assert found.access_token == "kept"
-    assert json.loads((other / ".config/mcp-hub/groups.json").read_text())["groups"] == {"few": True}
-    assert list(json.loads((other / ".config/mcp-hub/servers.pins.json").read_text())["servers"]) == ["up"]
-    again = hub(other, "pin")
+    sign_in = TokenStore(new_home / ".local/share/mcp-hub/tokens").load(REMOTE)
+    assert sign_in is not None
+    assert sign_in.access_token == "kept"
+    assert json.loads((new_home / ".config/mcp-hub/groups.json").read_text())["groups"] == {"few": True}
+    assert list(json.loads((new_home / ".config/mcp-hub/servers.pins.json").read_text())["servers"]) == ["up"]
+    again = hub(new_home, "pin")
     assert again.returncode == 0, again.stdout + again.stderr
     assert "echo" not in again.stdout, "nothing has changed, so there is nothing to pin"
-    checked = hub(other, "check")
+    checked = hub(new_home, "check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     hangs.touch()
-    assert await listed(other) == names
+    assert await listed(new_home) == names

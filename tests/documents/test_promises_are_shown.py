@@ -32,9 +32,9 @@ def rows(page: str, title: str) -> list[str]:
 
 @pytest.mark.parametrize(("page", "title"), PROMISES.items())
 def test_every_documented_guarantee_names_an_existing_test(page: str, title: str) -> None:
-    found = rows(page, title)
-    assert len(found) > 20
-    for row in found:
+    guarantees = rows(page, title)
+    assert len(guarantees) > 20
+    for row in guarantees:
         named = re.findall(r"`(tests/[\w/.]+)`", row.split("|")[-2])
         assert named, f"nothing shows: {row}"
         for name in named:

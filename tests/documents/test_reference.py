@@ -46,14 +46,14 @@ def test_documented_exit_codes_match_the_program() -> None:
 
 
 def test_every_mapping_of_the_reference_is_accepted_by_the_configuration() -> None:
-    places = [name for name, _ in reference_settings.of_root()]
-    places += [f"servers.NAME.{name}" for name, _ in reference_settings.of_entries()]
-    assert not [place for place in places if not leads_to_a_key(place.split("."), root_keys())]
+    paths = [name for name, _ in reference_settings.of_root()]
+    paths += [f"servers.NAME.{name}" for name, _ in reference_settings.of_entries()]
+    assert not [path for path in paths if not leads_to_a_key(path.split("."), root_keys())]
 
 
 def test_every_setting_of_a_mapping_has_a_description() -> None:
-    for places in (reference_settings.of_root(), reference_settings.of_entries()):
-        for name, model in places:
+    for models in (reference_settings.of_root(), reference_settings.of_entries()):
+        for name, model in models:
             without = reference_settings.hints_of(model).keys() - reference_settings.meanings(model).keys() - {"name"}
             assert not without, f"{name}: fields of {model.__name__} without a docstring"
 
@@ -65,22 +65,22 @@ def names_in(subjects: Iterator[tuple[str, list[reference_keys.Row]]]) -> list[s
 
 def test_every_key_of_a_file_is_on_the_page_of_the_root_once() -> None:
     listed = names_in(reference_keys.of_root())
-    known = {"servers", *ROOT_KEYS, *(key.name for key in KEYS.root)} - {"serverDefaults", "scrape", "always"}
-    assert sorted(listed) == sorted(known)
+    expected = {"servers", *ROOT_KEYS, *(key.name for key in KEYS.root)} - {"serverDefaults", "scrape", "always"}
+    assert sorted(listed) == sorted(expected)
 
 
 def test_every_key_of_an_entry_is_on_the_page_of_servers_once() -> None:
     listed = [*names_in(reference_keys.of_entry()), *reference_keys.OF_OTHER_PROGRAMS]
     halves = {half: key for key, half in FILTERS.items() if key in listed}
     written = {"toolDescriptionOverrides" if key == "description_overrides" else key for key in ALIASES.values()}
-    known = {*written, *halves.values(), *(key.name for key in KEYS.entry)}
-    assert sorted(listed) == sorted(known | {"deadlines", "tools", "timeout", "idle_timeout"})
+    expected = {*written, *halves.values(), *(key.name for key in KEYS.entry)}
+    assert sorted(listed) == sorted(expected | {"deadlines", "tools", "timeout", "idle_timeout"})
     assert halves.keys() == set(FILTERS.values())
 
 
 def test_every_diagnosis_code_has_one_section_and_its_url_leads_there() -> None:
     for code in remedies():
-        page, _, place = anchor(code).partition("#")
+        page, _, fragment = anchor(code).partition("#")
         assert pages()[page].count(f"### {code}\n") == 1
-        assert place == code.lower()
+        assert fragment == code.lower()
         assert f"[{code}]({anchor(code).removeprefix('docs/')})" in pages()["docs/codes.md"]

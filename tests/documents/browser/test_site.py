@@ -36,15 +36,15 @@ class PageReader(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.anchors |= {value for name in ("id", "name") if (value := given.get(name))}
-        loaded = given.get(LOADS.get(tag, ""))
-        if tag == "link" and RELATIONS & set((given.get("rel") or "").split()):
-            loaded = given.get("href")
+        attributes = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := attributes.get(name))}
+        loaded = attributes.get(LOADS.get(tag, ""))
+        if tag == "link" and RELATIONS & set((attributes.get("rel") or "").split()):
+            loaded = attributes.get("href")
         if loaded:
             self.loads.add(loaded)
-        if tag == "a" and given.get("href"):
-            self.links.add(given["href"] or "")
+        if tag == "a" and attributes.get("href"):
+            self.links.add(attributes["href"] or "")
 
 
 def pages_of(site: Path) -> list[Path]:
@@ -68,8 +68,10 @@ def dead_ends(site: Path) -> set[str]:
             path, anchor = urldefrag(urljoin(base, link))
             target = site / unquote(path).lstrip("/")
             target = target / "index.html" if target.is_dir() else target
-            known = read.get(target)
-            if not target.is_file() or (anchor and known is not None and unquote(anchor) not in known.anchors):
+            target_page = read.get(target)
+            if not target.is_file() or (
+                anchor and target_page is not None and unquote(anchor) not in target_page.anchors
+            ):
                 wrong.add(f"{base} -> {link}")
     return wrong
 
@@ -137,9 +139,9 @@ def test_a_broken_link_fails_the_build_and_names_its_page(tmp_path: Path) -> Non
     write_sources(tmp_path)
     with (tmp_path / "pages" / "docs" / "install.md").open("a") as page:
         page.write("\n[page](nowhere.md) [heading](commands.md#no-such-heading) [reference][never-defined]\n")
-    found, said = built(tmp_path)
-    assert found is None
-    assert said.count("docs/install.md") == 3, said
+    directory, output = built(tmp_path)
+    assert directory is None
+    assert output.count("docs/install.md") == 3, output
 
 
 def test_the_site_check_finds_an_external_picture_and_a_broken_link(tmp_path: Path) -> None:
@@ -150,23 +152,23 @@ def test_the_site_check_finds_an_external_picture_and_a_broken_link(tmp_path: Pa
     assert dead_ends(tmp_path) == {"/ -> nowhere/", "/ -> #nowhere"}
 
 
-async def asked_of(page: Page, own: str) -> list[str]:
+async def watch_external_requests(page: Page, own: str) -> list[str]:
     """Notes the requests of a page that go to another host, and lets none of them out."""
-    others: list[str] = []
+    urls: list[str] = []
 
     async def stop(route: Route, request: Request) -> None:
-        others.append(request.url)
+        urls.append(request.url)
         await route.abort()
 
     await page.route(lambda url: not url.startswith((own, "data:", "blob:")), stop)
-    return others
+    return urls
 
 
 @pytest.mark.anyio
 async def test_pages_fit_a_phone_screen_and_request_no_other_host(site: Path, address: str, browser: Browser) -> None:
     page = await browser.new_page(viewport={"width": 360, "height": 740})
     page.set_default_timeout(WAIT)
-    others, wide = await asked_of(page, address), []
+    external_urls, wide = await watch_external_requests(page, address), []
     # Each page would read the whole index in a worker, which takes half of the time.
     await page.route("**/search.json", lambda route: route.abort())
     for path in pages_of(site):
@@ -174,7 +176,7 @@ async def test_pages_fit_a_phone_screen_and_request_no_other_host(site: Path, ad
         if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             wide.append(path.parent.name)
     await page.close()
-    assert not others
+    assert not external_urls
     assert not wide
 
 
@@ -182,7 +184,7 @@ async def test_pages_fit_a_phone_screen_and_request_no_other_host(site: Path, ad
 async def test_the_search_finds_headings_and_codes_and_requests_no_other_host(address: str, browser: Browser) -> None:
     page = await browser.new_page()
     page.set_default_timeout(WAIT)
-    others = await asked_of(page, address)
+    external_urls = await watch_external_requests(page, address)
     await page.goto(f"{address}/docs/install/")
     await page.get_by_role("button", name="Search").click()
     await page.get_by_role("combobox", name="Search").fill("breaker")
@@ -191,17 +193,17 @@ async def test_the_search_finds_headings_and_codes_and_requests_no_other_host(ad
     await page.get_by_role("combobox", name="Search").fill("HUB-504")
     await expect(page.locator("a").filter(has_text="HUB-504").first).to_be_visible(timeout=WAIT)
     await page.close()
-    assert not others
+    assert not external_urls
 
 
 @pytest.mark.anyio
 async def test_the_browser_test_detects_a_request_to_another_host(address: str, browser: Browser) -> None:
     page = await browser.new_page()
-    others = await asked_of(page, address)
+    external_urls = await watch_external_requests(page, address)
     await page.goto(f"{address}/docs/install/")
     await page.evaluate("fetch('http://elsewhere.example/').catch(() => null)")
     await page.close()
-    assert others == ["http://elsewhere.example/"]
+    assert external_urls == ["http://elsewhere.example/"]
 
 
 @pytest.mark.anyio
@@ -220,7 +222,7 @@ async def test_pictures_follow_the_readers_colour_scheme(address: str, browser: 
     await page.goto(f"{address}/docs/page/")
     pictures = page.locator("article img")
     await expect(pictures.first).to_be_attached(timeout=WAIT)
-    names = [await one.get_attribute("src") or "" for one in await pictures.all() if await one.is_visible()]
+    names = [await picture.get_attribute("src") or "" for picture in await pictures.all() if await picture.is_visible()]
     assert len(names) == await pictures.count() // 2 > 0
     assert {"-dark.png" in name for name in names} == {scheme == "dark"}
     await page.close()

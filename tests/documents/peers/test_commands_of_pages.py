@@ -50,18 +50,18 @@ def pattern_of(line: str) -> str:
     return r"[ ]*" + r"\s+".join(words).replace("…", ".*") + r"[ ]*\n"
 
 
-def like(found: re.Match[str]) -> str:
-    return r"\d[\d.,:]*" if found[0][0].isdigit() else r"\w+day"
+def like(match: re.Match[str]) -> str:
+    return r"\d[\d.,:]*" if match[0][0].isdigit() else r"\w+day"
 
 
 def printed_by(command: str, home: Path, stage: Stage, shown_for: Mapping[str, str]) -> str:
     """Returns what a command leaves in a terminal, as a page shows it."""
     until = next((text for begin, text in stage.until.items() if command.startswith(begin)), None)
     variables = "".join(f"export {name}={value}; " for name, value in stage.environ.items())
-    said = COLOUR.sub("", run(variables + command, home, Scene(command, (), until=until, columns=COLUMNS)))
-    for text, shown in {**shown_for, str(home): SHOWN_HOME, f"//{socket.gethostname()}:": "//hub.example:"}.items():
-        said = said.replace(text, shown)
-    return WARNING.sub("", said).rstrip() + "\n"
+    output = COLOUR.sub("", run(variables + command, home, Scene(command, (), until=until, columns=COLUMNS)))
+    for old, new in {**shown_for, str(home): SHOWN_HOME, f"//{socket.gethostname()}:": "//hub.example:"}.items():
+        output = output.replace(old, new)
+    return WARNING.sub("", output).rstrip() + "\n"
 
 
 @pytest.mark.parametrize("page", STAGES)
@@ -72,7 +72,7 @@ def test_commands_print_the_output_shown_on_their_page(page: str) -> None:
             run(command, home, Scene(page, ()))
         portal = running.enter_context(start_blocking_portal())
         shown_for = running.enter_context(portal.wrap_async_context_manager(stage.beside(home)))
-        for command, shown in commands(page):
+        for command, expected in commands(page):
             if not is_run(page, command):
                 continue
             asks = f"{command}\n".startswith(stage.with_hub or ("\n",))
@@ -80,10 +80,10 @@ def test_commands_print_the_output_shown_on_their_page(page: str) -> None:
                 running.enter_context(hub_in(home))
                 is_served = True
             until = time.monotonic() + (STARTED_WITHIN if asks else 0)
-            said = printed_by(command, home, stage, shown_for)
-            while not re.fullmatch(pattern(shown), said) and time.monotonic() < until:
-                said = printed_by(command, home, stage, shown_for)  # the hub may still be starting
-            assert re.fullmatch(pattern(shown), said), f"$ {command}\n{said}"
+            output = printed_by(command, home, stage, shown_for)
+            while not re.fullmatch(pattern(expected), output) and time.monotonic() < until:
+                output = printed_by(command, home, stage, shown_for)  # the hub may still be starting
+            assert re.fullmatch(pattern(expected), output), f"$ {command}\n{output}"
 
 
 def test_every_page_with_a_console_block_is_tested() -> None:
@@ -91,7 +91,7 @@ def test_every_page_with_a_console_block_is_tested() -> None:
 
 
 def test_the_console_test_detects_a_different_output() -> None:
-    shown = "server  tools\ntime    2\n...\n1 of 1 server works\n"
-    assert re.fullmatch(pattern(shown), "server tools\ntime 12\nmore\n1 of 4 server works\n")
-    assert not re.fullmatch(pattern(shown), "server tools\nclock 2\n1 of 1 server works\n")
-    assert not re.fullmatch(pattern(shown), "server tools\ntime 2\n1 of 1 server fails\n")
+    expected = "server  tools\ntime    2\n...\n1 of 1 server works\n"
+    assert re.fullmatch(pattern(expected), "server tools\ntime 12\nmore\n1 of 4 server works\n")
+    assert not re.fullmatch(pattern(expected), "server tools\nclock 2\n1 of 1 server works\n")
+    assert not re.fullmatch(pattern(expected), "server tools\ntime 2\n1 of 1 server fails\n")

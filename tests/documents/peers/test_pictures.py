@@ -24,17 +24,17 @@ def compared(text: str) -> str:
 
 @pytest.mark.parametrize("scene", [*SCENES, *scenes_of_clients()], ids=lambda scene: scene.name)
 def test_a_picture_of_a_terminal_shows_what_the_command_prints(scene: Scene) -> None:
-    shown = text_in(PICTURES / f"{scene.name}.svg")
+    text = text_in(PICTURES / f"{scene.name}.svg")
     for command in scene.typed:
         if not command.startswith("mcp-hub "):  # a client program, of 700 MB, that only scripts/pictures installs
-            shown, found, rest = shown.partition(f"$ {command}\n")
-            assert found
-            assert "hub" in rest
-            assert "✗" not in rest
-            assert not re.search(rf"{ROOT}|/tmp/", rest)
-    scene = replace(scene, typed=[one for one in scene.typed if one.startswith("mcp-hub ")])
-    assert compared(shown) == compared(COLOUR.sub("", text_of(scene))), "run scripts/pictures"
-    assert not re.search(rf"{ROOT}|/tmp/", shown)
+            text, separator, output = text.partition(f"$ {command}\n")
+            assert separator
+            assert "hub" in output
+            assert "✗" not in output
+            assert not re.search(rf"{ROOT}|/tmp/", output)
+    scene = replace(scene, typed=[typed for typed in scene.typed if typed.startswith("mcp-hub ")])
+    assert compared(text) == compared(COLOUR.sub("", text_of(scene))), "run scripts/pictures"
+    assert not re.search(rf"{ROOT}|/tmp/", text)
 
 
 def test_the_picture_test_detects_a_different_output() -> None:
