@@ -78,10 +78,10 @@ class Maker:
         assert done.returncode == 0, done.stderr
         return next(target.glob("mcp_hub_gateway-*.whl"))
 
-    def uv(self, *words: str | Path) -> str:
+    def uv(self, *arguments: str | Path) -> str:
         """Runs uv, without a configuration and without an index; returns what it prints."""
         done = subprocess.run(
-            [str(UV), *map(str, words), "--offline", "--no-config", "--cache-dir", str(self._directory / "cache")],
+            [str(UV), *map(str, arguments), "--offline", "--no-config", "--cache-dir", str(self._directory / "cache")],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -105,15 +105,18 @@ class Maker:
         The packages are links to those of this environment, which has them from the same lock, bytecode included.
         """
         environment = self.empty(extras)
-        wanted = f"mcp-hub-gateway[{extras}] @ {self.wheel.as_uri()}"
+        requirement = f"mcp-hub-gateway[{extras}] @ {self.wheel.as_uri()}"
         wheels = ("--no-index", "--find-links", WHEELS)
-        said = self.uv("pip", "install", "--dry-run", "--python", environment.python, *wheels, wanted)
-        chosen = dict(re.findall(r"^ \+ (\S+)==(\S+)$", said, re.MULTILINE))
-        assert chosen, said
-        here = Environment(Path(sys.prefix)).site_packages
-        there = {canonicalize_name(one.name): one.version for one in distributions(path=[str(here)])}
-        assert chosen.items() <= there.items(), f"{here} has other packages than {chosen}"
-        _link(Path(), here, environment.site_packages, _owners(here), {*chosen})
+        output = self.uv("pip", "install", "--dry-run", "--python", environment.python, *wheels, requirement)
+        chosen = dict(re.findall(r"^ \+ (\S+)==(\S+)$", output, re.MULTILINE))
+        assert chosen, output
+        site_packages = Environment(Path(sys.prefix)).site_packages
+        installed = {
+            canonicalize_name(distribution.name): distribution.version
+            for distribution in distributions(path=[str(site_packages)])
+        }
+        assert chosen.items() <= installed.items(), f"{site_packages} has other packages than {chosen}"
+        _link(Path(), site_packages, environment.site_packages, _owners(site_packages), {*chosen})
         self._install(environment, self.wheel, "--no-deps")
         return environment
 
@@ -126,9 +129,9 @@ class Maker:
         source = Environment(PEERS / peer)
         assert source.python.exists(), f"{source.directory} is missing: run scripts/peers"
         environment = self.empty(peer)
-        for found in source.site_packages.iterdir():
-            if found.name != CACHE and not (environment.site_packages / found.name).exists():
-                _place(found, environment.site_packages)
+        for path in source.site_packages.iterdir():
+            if path.name != CACHE and not (environment.site_packages / path.name).exists():
+                _place(path, environment.site_packages)
         # All that the hub needs has to be there already: the lock of the peer holds it.
         self._install(environment, self.wheel, "--no-deps")
         return environment
@@ -147,21 +150,21 @@ def _owners(directory: Path) -> Mapping[str, set[str]]:
     return owners
 
 
-def _place(found: Path, directory: Path) -> None:
-    """Links a file or a directory; uv reads what is said of a package only in directories that are none."""
-    if found.suffix == ".dist-info":
-        shutil.copytree(found, directory / found.name, copy_function=os.link)
+def _place(path: Path, directory: Path) -> None:
+    """Links a file or a directory; the metadata of a package gets a directory, as uv reads none that is a link."""
+    if path.suffix == ".dist-info":
+        shutil.copytree(path, directory / path.name, copy_function=os.link)
     else:
-        (directory / found.name).symlink_to(found)
+        (directory / path.name).symlink_to(path)
 
 
-def _link(at: Path, source: Path, target: Path, owners: Mapping[str, set[str]], wanted: set[str]) -> None:
+def _link(at: Path, source: Path, target: Path, owners: Mapping[str, set[str]], packages: set[str]) -> None:
     """Links what these packages have of the directory `at`; a directory of others too is made, and looked into."""
-    for found in (source / at).iterdir():
-        path = at / found.name
+    for entry in (source / at).iterdir():
+        path = at / entry.name
         having = owners[path.as_posix()]
-        if having and having <= wanted:
-            _place(found, target / at)
-        elif having & wanted and found.name != CACHE:
+        if having and having <= packages:
+            _place(entry, target / at)
+        elif having & packages and entry.name != CACHE:
             (target / path).mkdir(exist_ok=True)
-            _link(path, source, target, owners, wanted)
+            _link(path, source, target, owners, packages)

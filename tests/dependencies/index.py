@@ -24,7 +24,7 @@ def wheel(
     """A wheel with one empty module. `extras` has what each of them requires."""
     module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
     metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
-    metadata += [f"Requires-Dist: {one}" for one in requires]
+    metadata += [f"Requires-Dist: {requirement}" for requirement in requires]
     for extra, required in (extras or {}).items():
         metadata += [f"Provides-Extra: {extra}", f'Requires-Dist: {required}; extra == "{extra}"']
     files = {
@@ -51,23 +51,23 @@ def package(wheel: Path) -> str:
 
 @dataclass
 class Index:
-    """`asked` has the names of the files that were asked for."""
+    """Packages by wheel; `requested_files` has the names of the files that were requested."""
 
     wheels: Sequence[Path]
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requested_files: list[str] = field(default_factory=list)
 
     def page(self, name: str) -> bytes | None:
         """The links of one package."""
-        found = [one for one in self.wheels if package(one) == name]
-        hashes = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in found}
+        wheels = [path for path in self.wheels if package(path) == name]
+        hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
         links = [f'<a href="/files/{file}#sha256={digest}">{file}</a>' for file, digest in hashes.items()]
         return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode() if links else None
 
     def file(self, name: str) -> bytes | None:
         """The bytes of one file."""
-        self.asked.append(name)
-        return next((one.read_bytes() for one in self.wheels if one.name == name), None)
+        self.requested_files.append(name)
+        return next((path.read_bytes() for path in self.wheels if path.name == name), None)
 
     def environ(self, directory: Path) -> dict[str, str]:
         """What makes pip ask this index, and nothing and nobody else."""

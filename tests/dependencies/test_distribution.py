@@ -49,9 +49,9 @@ def test_every_package_manifest_has_the_programs_version() -> None:
 def test_the_entry_of_the_registry_starts_the_hub_with_a_configuration() -> None:
     listing = read_answer(read(ROOT / "server.json"), "here")
     (offer,) = listing.offers
-    assert [one.name for one in missing_inputs(offer, {})] == ["config"]
-    words = ["serve", "--config", "/a/servers.yaml"]
-    expected = {"command": "uvx", "args": [f"mcp-hub-gateway@{VERSION}", *words]}
+    assert [item.name for item in missing_inputs(offer, {})] == ["config"]
+    arguments = ["serve", "--config", "/a/servers.yaml"]
+    expected = {"command": "uvx", "args": [f"mcp-hub-gateway@{VERSION}", *arguments]}
     assert entry_of(offer, {"config": "/a/servers.yaml"}) == expected
 
 
@@ -74,11 +74,11 @@ async def test_the_bundle_is_valid_and_starts_a_hub_from_the_files_that_it_locks
         ran(installed(NODE), mcpb, "validate", unpacked / "manifest.json")
         start = read(unpacked / "manifest.json")["server"]["mcp_config"]
         assert start["command"] == "uv"
-        words = [
-            word.replace("${__dirname}", str(unpacked)).replace("${user_config.config}", str(config))
-            for word in start["args"]
+        arguments = [
+            argument.replace("${__dirname}", str(unpacked)).replace("${user_config.config}", str(config))
+            for argument in start["args"]
         ]
-        async with spawned([str(UV), *words], env={**PLAIN, **uv, "UV_NO_CONFIG": "1"}) as client:
+        async with spawned([str(UV), *arguments], env={**PLAIN, **uv, "UV_NO_CONFIG": "1"}) as client:
             await client.initialize()
             assert "up__echo" in await client.tool_names()
 
@@ -92,6 +92,6 @@ def test_the_container_runs_unprivileged_and_has_a_health_check() -> None:
 
 
 def test_files_that_the_container_build_needs_are_not_ignored() -> None:
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    included = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert {name for line in copied for name in line.split()} == kept
+    assert {name for line in copied for name in line.split()} == included

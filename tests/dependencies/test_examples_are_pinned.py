@@ -53,9 +53,9 @@ def in_text(text: str) -> Iterator[tuple[str, list[str]]]:
         elif language in ("json", "jsonc", "json5"):
             yield from commands(json.loads(body))
         elif language in ("sh", "shell", "console", "bash", ""):
-            for found in _RUN.finditer(body):
-                words = shlex.split(found[1], comments=True)
-                yield words[0], words[1:]
+            for match in _RUN.finditer(body):
+                argv = shlex.split(match[1], comments=True)
+                yield argv[0], argv[1:]
 
 
 def uncommented(text: str) -> str:
@@ -63,8 +63,10 @@ def uncommented(text: str) -> str:
     return re.sub(r"^(\s*)# ((?:# .*)|(?:\s*[\w-]+:.*)|(?:\s+.*))$", r"\1\2", text, flags=re.MULTILINE)
 
 
-def assert_pinned(where: str, found: list[tuple[str, list[str]]]) -> None:
-    loose = {package: where for command, args in found for package in find_unpinned_packages(command, tuple(args))}
+def assert_pinned(where: str, command_lines: list[tuple[str, list[str]]]) -> None:
+    loose = {
+        package: where for command, args in command_lines for package in find_unpinned_packages(command, tuple(args))
+    }
     assert loose == {}
 
 
@@ -75,15 +77,15 @@ def test_no_document_shows_a_command_without_a_pinned_version(page: Path) -> Non
 
 def test_the_ready_entries_of_servers_yaml_are_pinned() -> None:
     tree = yaml.safe_load(uncommented((ROOT / "servers.yaml").read_text()))
-    found = list(commands(tree))
-    assert len([1 for command, _ in found if command in ("npx", "uvx")]) >= 8
-    assert_pinned("servers.yaml", found)
+    command_lines = list(commands(tree))
+    assert len([1 for command, _ in command_lines if command in ("npx", "uvx")]) >= 8
+    assert_pinned("servers.yaml", command_lines)
 
 
 def test_the_example_of_an_error_is_pinned() -> None:
-    found = list(commands(yaml.safe_load(HOW_TO_CREATE.partition("\n")[2])))
-    assert found
-    assert_pinned("document.py", found)
+    command_lines = list(commands(yaml.safe_load(HOW_TO_CREATE.partition("\n")[2])))
+    assert command_lines
+    assert_pinned("document.py", command_lines)
 
 
 def test_the_search_for_unpinned_commands_finds_them() -> None:
@@ -92,5 +94,5 @@ def test_the_search_for_unpinned_commands_finds_them() -> None:
         '```json\n{"mcp": {"b": {"command": ["uvx", "other"]}}}\n```\n'
         "```sh\nnpx -y third@latest\n```\n"
     )
-    found = [package for command, args in in_text(page) for package in find_unpinned_packages(command, tuple(args))]
-    assert found == ["thing", "other", "third@latest"]
+    packages = [package for command, args in in_text(page) for package in find_unpinned_packages(command, tuple(args))]
+    assert packages == ["thing", "other", "third@latest"]

@@ -24,7 +24,7 @@ from tests.servers.scrape.site import serving
 
 pytestmark = pytest.mark.anyio
 
-MOST = 74_400_000
+MAX_BYTES = 74_400_000
 """Bytes of the files of the base. On a disk with blocks of 4 KiB they take a twelfth more."""
 OPTIONAL = (
     "mcp",
@@ -77,9 +77,9 @@ async def assert_it_serves(environment: Environment, directory: Path) -> None:
     network = [environment.hub, "serve", "--http", "--port", "0", "--config", str(write_config(inner, {"up": fake()}))]
     async with spawned(network, env=PLAIN) as listener:
         await listener.until(lambda: b"Serving" in listener.stderr)
-        found = re.search(rb"http://127\.0\.0\.1:\d+/mcp", listener.stderr)
-        assert found is not None
-        servers = {"up": fake(), "far": {"url": found[0].decode(), "namespace": "far"}}
+        match = re.search(rb"http://127\.0\.0\.1:\d+/mcp", listener.stderr)
+        assert match is not None
+        servers = {"up": fake(), "far": {"url": match[0].decode(), "namespace": "far"}}
         async with serves(environment, write_config(outer, servers)) as client:
             assert await client.text("up__echo", {"text": "near"}) == "near"
             assert await client.text("far__up__echo", {"text": "far"}) == "far"
@@ -92,7 +92,7 @@ def test_the_base_installation_has_no_packages_of_extras(base: Environment) -> N
     files = [path for path in base.site_packages.rglob("*") if path.is_file()]
     assert any(path.suffix == ".pyc" for path in files)
     # Not blocks of the disk: how many a file has depends on when the file system writes it.
-    assert sum(path.stat().st_size for path in files) <= MOST
+    assert sum(path.stat().st_size for path in files) <= MAX_BYTES
 
 
 async def test_the_base_serves_and_calls_without_mentioning_extras(base: Environment, tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ async def uses_web(environment: Environment, directory: Path) -> None:
         config = write_config(directory, {"web": {"builtin": "web"}}, web={"allow_addresses": ["127.0.0.1"]})
         async with serves(environment, config) as client:
             assert await client.text("web__scrape_website", {"url": page}) == "# Here"
-            said = await client.text("web__scrape_website", {"url": empty})
-            assert commands(said) == {install("browser")}
+            text = await client.text("web__scrape_website", {"url": empty})
+            assert commands(text) == {install("browser")}
 
 
 async def uses_browser(environment: Environment, directory: Path) -> None:
@@ -233,8 +233,8 @@ async def uses_browser(environment: Environment, directory: Path) -> None:
 
 async def uses_oauth(environment: Environment, directory: Path) -> None:
     async with authority() as server:
-        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": "read"}
-        config = write_config(directory, {"a": {"url": server.url, "auth": given}}, token_dir=str(directory / "tokens"))
+        auth = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": "read"}
+        config = write_config(directory, {"a": {"url": server.url, "auth": auth}}, token_dir=str(directory / "tokens"))
         async with serves(environment, config) as client:
             assert await client.text("a__whoami") == "read"
 
@@ -246,9 +246,9 @@ async def uses_verify(environment: Environment, directory: Path) -> None:
         argv = [environment.hub, "serve", "--http", "--port", "0", "--config", str(config)]
         async with spawned(argv, env=PLAIN) as process:
             await process.until(lambda: b"Serving" in process.stderr)
-            found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
-            assert found is not None
-            base = found[1].decode()
+            match = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
+            assert match is not None
+            base = match[1].decode()
             async with httpx2.AsyncClient(base_url=base) as http:
                 assert (await http.post("/mcp", json={})).status_code == 401
             async with visiting(base, "modern", issuer.token()) as visitor:
@@ -257,11 +257,11 @@ async def uses_verify(environment: Environment, directory: Path) -> None:
 
 
 async def uses_keyring(environment: Environment, directory: Path) -> None:
-    kept = directory / "kept.json"
-    kept.write_text(json.dumps({"service\nuser": "out of the keyring"}))
+    ring_file = directory / "kept.json"
+    ring_file.write_text(json.dumps({"service\nuser": "out of the keyring"}))
     (directory / "file_keyring.py").write_text((ROOT / "tests/oauth/file_keyring.py").read_text())
     backend = BACKEND.removeprefix("tests.oauth.")
-    env = {"PYTHONPATH": str(directory), "PYTHON_KEYRING_BACKEND": backend, "TEST_KEYRING": str(kept)}
+    env = {"PYTHONPATH": str(directory), "PYTHON_KEYRING_BACKEND": backend, "TEST_KEYRING": str(ring_file)}
     config = write_config(directory, {"up": fake(env={"A": "${keyring:service/user}"})})
     async with serves(environment, config, env) as client:
         assert json.loads(await client.text("up__environ"))["A"] == "out of the keyring"

@@ -37,12 +37,12 @@ def target(maker: Maker) -> Iterator[Environment]:
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[Index]:
     """Two releases of a package, of what it needs an extra of, and of what that extra needs."""
-    made = []
+    wheels = []
     for version in ("1.0", "2.0"):
-        made.append(wheel(tmp_path, "app", version, ["json_repair[schema]>=1.0"]))
-        made.append(wheel(tmp_path, "json-repair", version, extras={"schema": "schema-helper>=1.0"}))
-        made.append(wheel(tmp_path, "schema-helper", version))
-    with indexing(made) as running:
+        wheels.append(wheel(tmp_path, "app", version, ["json_repair[schema]>=1.0"]))
+        wheels.append(wheel(tmp_path, "json-repair", version, extras={"schema": "schema-helper>=1.0"}))
+        wheels.append(wheel(tmp_path, "schema-helper", version))
+    with indexing(wheels) as running:
         yield running
 
 
@@ -75,11 +75,13 @@ def test_locked_versions_are_installed_even_if_newer_releases_exist(
     # With a resolution some pips look for the extra anew, and find a newer release that has no hash.
     resolved = ran(python, "-m", "pip", "install", "--dry-run", "--require-hashes", "-r", lock, env=env)
     assert (resolved.returncode == 0) is resolves, resolved.stderr
-    index.asked.clear()
+    index.requested_files.clear()
     done = ran("bash", "-euc", INSTALL, "setup", python, lock, env=env)
     assert done.returncode == 0, done.stderr
-    assert sorted(index.asked) == sorted(PINNED)
-    installed = {one.name: one.version for one in distributions(path=[str(target.site_packages)])}
+    assert sorted(index.requested_files) == sorted(PINNED)
+    installed = {
+        distribution.name: distribution.version for distribution in distributions(path=[str(target.site_packages)])
+    }
     assert installed == {"app": "1.0", "json-repair": "1.0", "schema-helper": "1.0"}
 
 
@@ -91,9 +93,11 @@ def test_uv_installs_the_locked_versions_where_pip_is_configured_for_no_index(in
     env |= {"PIP_CONFIG_FILE": os.devnull, "UV_DEFAULT_INDEX": f"{index.url}/simple/", "UV_NO_CACHE": "1"}
     done = ran("bash", "-euc", INSTALL, "setup", environment.python, lock, env=env)
     assert done.returncode == 0, done.stderr
-    assert set(index.asked) == set(PINNED)  # uv asks for the size of a file first
+    assert set(index.requested_files) == set(PINNED)  # uv asks for the size of a file first
     assert "pip" not in done.stderr
-    installed = {one.name: one.version for one in distributions(path=[str(environment.site_packages)])}
+    installed = {
+        distribution.name: distribution.version for distribution in distributions(path=[str(environment.site_packages)])
+    }
     assert {name: installed[name] for name in ("app", "json-repair", "schema-helper")} == {
         "app": "1.0", "json-repair": "1.0", "schema-helper": "1.0"
     }  # fmt: skip
@@ -108,7 +112,7 @@ def test_an_incomplete_lock_is_an_error_and_nothing_is_resolved(
     done = ran("bash", "-euc", INSTALL, "setup", Environment(PEERS / pip).python, lock, env=env)
     assert done.returncode == 1
     assert "do not fit together" in done.stderr
-    assert index.asked == [PINNED[0]]
+    assert index.requested_files == [PINNED[0]]
 
 
 def test_setup_requests_only_locked_packages_from_the_index(tmp_path: Path) -> None:
@@ -124,18 +128,20 @@ def test_setup_requests_only_locked_packages_from_the_index(tmp_path: Path) -> N
     for name in ("pyproject.toml", "README.md", "LICENSE", "requirements-test.lock", "requirements-build.lock"):
         shutil.copy(ROOT / name, copy)
     base = needed(Environment(Path(sys.prefix)).site_packages, ["mcp-hub-gateway"])
-    whole = re.split(r"^(?=[a-z])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
-    (copy / "requirements.lock").write_text("".join(one for one in whole if one.partition("==")[0] in base))
+    sections = re.split(r"^(?=[a-z])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    (copy / "requirements.lock").write_text(
+        "".join(section for section in sections if section.partition("==")[0] in base)
+    )
     pinned = list(WHEELS.glob("*.whl"))
-    newer = [wheel(tmp_path, name, "9999.0") for name in sorted({package(one) for one in pinned})]
+    newer = [wheel(tmp_path, name, "9999.0") for name in sorted({package(path) for path in pinned})]
     with indexing([*pinned, *newer]) as running:
         done = ran("scripts/setup", env={**running.environ(tmp_path), "PYTHON": sys.executable}, cwd=copy)
         assert done.returncode == 0, done.stderr
-        assert {package(Path(one)) for one in running.asked} >= {*base} - {"mcp-hub-gateway"}
-        assert set(running.asked) <= {one.name for one in pinned}
-        running.asked.clear()
+        assert {package(Path(file)) for file in running.requested_files} >= {*base} - {"mcp-hub-gateway"}
+        assert set(running.requested_files) <= {path.name for path in pinned}
+        running.requested_files.clear()
         again = ran("scripts/setup", env={**running.environ(tmp_path)}, cwd=copy)
-        assert (again.returncode, again.stderr, running.asked) == (0, "", [])
+        assert (again.returncode, again.stderr, running.requested_files) == (0, "", [])
     environment = Environment(copy / ".venv")
     assert environment.run("mcp-hub", "--version").stdout.startswith("mcp-hub ")
     shutil.rmtree(copy)
@@ -143,19 +149,19 @@ def test_setup_requests_only_locked_packages_from_the_index(tmp_path: Path) -> N
 
 def needed(path: Path, roots: list[str]) -> dict[str, list[Requirement]]:
     """All that is needed of an environment, with the extras that are asked for: {package: requirements}."""
-    there = {canonicalize_name(one.name): one for one in distributions(path=[str(path)])}
-    found: dict[str, list[Requirement]] = {}
-    seen: set[tuple[str, str]] = set()
+    installed = {canonicalize_name(distribution.name): distribution for distribution in distributions(path=[str(path)])}
+    requirements: dict[str, list[Requirement]] = {}
+    visited: set[tuple[str, str]] = set()
     waiting = [Requirement(root) for root in roots]
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        found.setdefault(name, []).append(requirement)
+        requirements.setdefault(name, []).append(requirement)
         for extra in {"", *requirement.extras}:
-            if (name, extra) not in seen and name in there:
-                seen.add((name, extra))
-                waiting += requirements_of(there[name], extra)
-    return found
+            if (name, extra) not in visited and name in installed:
+                visited.add((name, extra))
+                waiting += requirements_of(installed[name], extra)
+    return requirements
 
 
 def requirements_of(distribution: Distribution, extra: str) -> Iterator[Requirement]:
@@ -189,13 +195,16 @@ ENVIRONMENTS = {
 @pytest.mark.parametrize("lock", ENVIRONMENTS)
 def test_a_lock_is_complete_for_the_requested_extras(lock: str) -> None:
     directory, roots = ENVIRONMENTS[lock]
-    there = Environment(directory).site_packages
-    found = needed(there, roots)
+    site_packages = Environment(directory).site_packages
+    by_package = needed(site_packages, roots)
     versions = {name: version for name, version, _ in locked(lock)}
-    missing = {name: list(map(str, wanted)) for name, wanted in found.items() if name not in versions}
+    missing = {name: list(map(str, requirements)) for name, requirements in by_package.items() if name not in versions}
     missing.pop("mcp-hub-gateway", None)
     assert missing == {}
-    installed = {canonicalize_name(one.name): one.version for one in distributions(path=[str(there)])}
-    for name, wanted in found.items():
-        for requirement in wanted:
+    installed = {
+        canonicalize_name(distribution.name): distribution.version
+        for distribution in distributions(path=[str(site_packages)])
+    }
+    for name, requirements in by_package.items():
+        for requirement in requirements:
             assert requirement.specifier.contains(installed[name], prereleases=True), requirement

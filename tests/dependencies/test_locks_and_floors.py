@@ -53,9 +53,9 @@ def locked(lock: str) -> Iterator[tuple[str, str, int]]:
     text = (ROOT / lock).read_text().replace("\\\n", " ")
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
-            found = re.fullmatch(r"([a-z0-9-]+)==([\w.+!]+)(?: ;[^#]*?)?((?:\s+--hash=sha256:[0-9a-f]{64})*)\s*", line)
-            assert found, f"{lock}: {line[:80]}"
-            yield found[1], found[2], found[3].count("--hash=")
+            match = re.fullmatch(r"([a-z0-9-]+)==([\w.+!]+)(?: ;[^#]*?)?((?:\s+--hash=sha256:[0-9a-f]{64})*)\s*", line)
+            assert match, f"{lock}: {line[:80]}"
+            yield match[1], match[2], match[3].count("--hash=")
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -68,9 +68,9 @@ def test_every_package_of_a_lock_has_one_version_and_its_hashes(lock: str) -> No
 @pytest.mark.parametrize("lock", LOCKS)
 def test_no_locked_version_is_below_its_minimum_version(lock: str) -> None:
     below = {
-        package: f"{found} < {floor}: {FLOORS[package][1]}"
-        for package, found, _ in locked(lock)
-        if package in FLOORS and number(found) < number(floor := OTHER_LINES.get((lock, package), FLOORS[package][0]))
+        package: f"{pinned} < {floor}: {FLOORS[package][1]}"
+        for package, pinned, _ in locked(lock)
+        if package in FLOORS and number(pinned) < number(floor := OTHER_LINES.get((lock, package), FLOORS[package][0]))
     }
     assert below == {}
 
@@ -79,10 +79,10 @@ def test_no_locked_version_is_below_its_minimum_version(lock: str) -> None:
 def test_no_installed_version_is_below_its_minimum_version(package: str) -> None:
     floor, why = FLOORS[package]
     try:
-        found = version(package)
+        installed_version = version(package)
     except PackageNotFoundError:
         pytest.fail(f"{package} is in no lock any more: take its floor away")
-    assert number(found) >= number(floor), why
+    assert number(installed_version) >= number(floor), why
 
 
 def test_every_package_with_a_minimum_version_is_locked() -> None:
@@ -92,17 +92,17 @@ def test_every_package_with_a_minimum_version_is_locked() -> None:
 @pytest.mark.parametrize("name", ["node", "node_runtime", "client_programs"])
 def test_npm_packages_of_the_tests_are_locked_with_hashes_from_the_registry(name: str) -> None:
     lock = json.loads((ROOT / "tests/peers" / name / "package-lock.json").read_text())
-    packages = {path: one for path, one in lock["packages"].items() if path and not one.get("link")}
+    packages = {path: entry for path, entry in lock["packages"].items() if path and not entry.get("link")}
     assert packages
-    for path, one in packages.items():
-        assert one["integrity"].startswith("sha512-"), path
-        assert one.get("resolved", "https://registry.npmjs.org/").startswith("https://registry.npmjs.org/"), path
+    for path, entry in packages.items():
+        assert entry["integrity"].startswith("sha512-"), path
+        assert entry.get("resolved", "https://registry.npmjs.org/").startswith("https://registry.npmjs.org/"), path
         package = path.rpartition("node_modules/")[2]
         if package in NPM_FLOORS:
             floor, why = NPM_FLOORS[package]
-            assert number(one["version"]) >= number(floor), f"{path}: {why}"
+            assert number(entry["version"]) >= number(floor), f"{path}: {why}"
     own = json.loads((ROOT / "tests/peers" / name / "package.json").read_text())
-    assert all(re.fullmatch(r"(npm:@?[\w./-]+@)?\d+\.\d+\.\d+\S*", one) for one in own["dependencies"].values())
+    assert all(re.fullmatch(r"(npm:@?[\w./-]+@)?\d+\.\d+\.\d+\S*", spec) for spec in own["dependencies"].values())
 
 
 def test_the_lock_check_passes_and_detects_a_missing_hash(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_the_lock_check_passes_and_detects_a_missing_hash(tmp_path: Path) -> Non
         return subprocess.run(["bash", "scripts/lock", "--check"], cwd=tmp_path, timeout=60).returncode
 
     fits = check()  # 1 where the dependencies were changed and the locks are renewed later
-    whole = lock.read_text()
-    lock.write_text(re.sub(r"( \\\n    --hash=sha256:[0-9a-f]{64})+", "", whole, count=1))
+    text = lock.read_text()
+    lock.write_text(re.sub(r"( \\\n    --hash=sha256:[0-9a-f]{64})+", "", text, count=1))
     assert check() == 1
-    lock.write_text(whole)
+    lock.write_text(text)
     assert check() == fits
-    lock.write_text(whole.replace("# inputs: ", "# inputs: 0", 1))
+    lock.write_text(text.replace("# inputs: ", "# inputs: 0", 1))
     assert check() == 1

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 NAME = f"mcp_hub_gateway-{VERSION}"
 ARTEFACTS = (f"{NAME}.tar.gz", f"{NAME}-py3-none-any.whl")
-SOMEBODY = {"GIT_AUTHOR_NAME": "somebody", "GIT_AUTHOR_EMAIL": "a@b.c", "GIT_COMMITTER_NAME": "somebody",
+GIT_ENVIRON = {"GIT_AUTHOR_NAME": "somebody", "GIT_AUTHOR_EMAIL": "a@b.c", "GIT_COMMITTER_NAME": "somebody",
             "GIT_COMMITTER_EMAIL": "a@b.c", "GIT_CONFIG_GLOBAL": "/dev/null"}  # fmt: skip
 
 
@@ -45,10 +45,10 @@ def ran(*argv: str | Path, cwd: Path = ROOT, umask: int = -1, **env: str) -> str
 
 @dataclass(frozen=True)
 class Build:
-    """What was built in one clone: `said` has the hashes."""
+    """What was built in one clone: `output` has the hashes."""
 
     clone: Path
-    said: str
+    output: str
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -59,24 +59,24 @@ class Build:
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Build, Build]]:
     """Two builds of one commit with the files of this tree, by two people on two machines as far as one can be two."""
     directory = tmp_path_factory.mktemp("builds")
-    origin, made = directory / "origin", []
+    origin, results = directory / "origin", []
     origin.mkdir()
     ran("bash", "-euc", '. scripts/common.sh; copy_files "$1"', "build", origin)
     ran("git", "init", "-q", cwd=origin)
     ran("git", "add", "-A", cwd=origin)
-    ran("git", "commit", "-q", "-m", "All", cwd=origin, **SOMEBODY)
+    ran("git", "commit", "-q", "-m", "All", cwd=origin, **GIT_ENVIRON)
     people = (("one", 0o022, "UTC", "C.UTF-8"), ("a longer path/two", 0o077, "Asia/Shanghai", "C"))
     with indexing(list(WHEELS.glob("*.whl"))) as index:
         for where, umask, zone, language in people:
             clone = directory / where
-            ran("git", "clone", "-q", origin, clone, umask=umask, **SOMEBODY)
+            ran("git", "clone", "-q", origin, clone, umask=umask, **GIT_ENVIRON)
             env = {"TZ": zone, "LC_ALL": language, "PYTHON": sys.executable, **index.environ(directory)}
             # A file that git ignores, and one of another date, are nothing to a build.
             (clone / "mcp_hub" / "__pycache__").mkdir()
             (clone / "mcp_hub" / "__pycache__" / "old.pyc").touch()
-            os.utime(clone / "README.md", (len(made), len(made)))
-            made.append(Build(clone, ran("scripts/build", cwd=clone, umask=umask, **env)))
-    yield made[0], made[1]
+            os.utime(clone / "README.md", (len(results), len(results)))
+            results.append(Build(clone, ran("scripts/build", cwd=clone, umask=umask, **env)))
+    yield results[0], results[1]
     shutil.rmtree(directory)
 
 
@@ -85,18 +85,18 @@ def contents(builds: tuple[Build, Build]) -> dict[str, dict[str, bytes]]:
     """Artefact -> path in it -> bytes."""
     sdist, wheel = (builds[0].clone / "dist" / name for name in ARTEFACTS)
     with tarfile.open(sdist) as archive:
-        members = [one for one in archive.getmembers() if one.isfile()]
-        read = {one.name.removeprefix(f"{NAME}/"): archive.extractfile(one).read() for one in members}  # type: ignore[union-attr]
+        members = [member for member in archive.getmembers() if member.isfile()]
+        read = {member.name.removeprefix(f"{NAME}/"): archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
     with zipfile.ZipFile(wheel) as packed:
-        return {sdist.name: read, wheel.name: {one: packed.read(one) for one in packed.namelist()}}
+        return {sdist.name: read, wheel.name: {name: packed.read(name) for name in packed.namelist()}}
 
 
 def test_two_builds_of_one_commit_are_byte_identical(builds: tuple[Build, Build]) -> None:
-    one, two = builds
-    assert sorted(one.files) == sorted(ARTEFACTS)
-    assert one.files == two.files
-    assert one.said == two.said
-    assert {line.split()[1] for line in one.said.splitlines()} == {*ARTEFACTS}
+    first, second = builds
+    assert sorted(first.files) == sorted(ARTEFACTS)
+    assert first.files == second.files
+    assert first.output == second.output
+    assert {line.split()[1] for line in first.output.splitlines()} == {*ARTEFACTS}
 
 
 def test_a_build_reports_uncommitted_changes(builds: tuple[Build, Build], tmp_path: Path) -> None:
@@ -114,14 +114,14 @@ def test_a_build_reports_uncommitted_changes(builds: tuple[Build, Build], tmp_pa
 def test_an_artefact_contains_the_package_and_no_local_files(
     builds: tuple[Build, Build], contents: dict[str, dict[str, bytes]], name: str
 ) -> None:
-    found = contents[name]
+    files = contents[name]
     tracked = ran("git", "ls-files", "mcp_hub", cwd=builds[0].clone).split()
-    assert {path for path in found if path.startswith("mcp_hub/")} == {*tracked}
-    assert {"mcp_hub/py.typed", "mcp_hub/diagnosis/codes.toml"} <= {*found}
-    assert not [path for path in found if re.search(r"(^|/)(tests|__pycache__|bench)/", path)]
+    assert {path for path in files if path.startswith("mcp_hub/")} == {*tracked}
+    assert {"mcp_hub/py.typed", "mcp_hub/diagnosis/codes.toml"} <= {*files}
+    assert not [path for path in files if re.search(r"(^|/)(tests|__pycache__|bench)/", path)]
     machine = [str(build.clone.parent).encode() for build in builds] + [str(ROOT).encode()]
-    assert not [path for path, text in found.items() if any(one in text for one in machine)]
-    licences = [text for path, text in found.items() if path.endswith("LICENSE")]
+    assert not [path for path, text in files.items() if any(directory in text for directory in machine)]
+    licences = [text for path, text in files.items() if path.endswith("LICENSE")]
     assert licences == [(ROOT / "LICENSE").read_bytes()]
 
 
@@ -132,45 +132,52 @@ def test_the_metadata_has_the_version_the_licence_and_every_extra(contents: dict
         metadata = message_from_bytes(contents[name][path])
         assert (metadata["Name"], metadata["Version"]) == ("mcp-hub-gateway", VERSION)
         assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
-        assert {*metadata.get_all("Provides-Extra")} == {one.replace("_", "-") for one in extras}
-        needed = [Requirement(one) for one in metadata.get_all("Requires-Dist")]
-        for extra, wanted in extras.items():
-            named = {one.name.lower() for one in needed if f'extra == "{extra.replace("_", "-")}"' in str(one.marker)}
-            assert named == expanded(wanted, extras)
-        base = {one.name for one in needed if "extra ==" not in str(one.marker or "")}
-        assert base == {Requirement(one).name.lower() for one in project["dependencies"]}
+        assert {*metadata.get_all("Provides-Extra")} == {key.replace("_", "-") for key in extras}
+        needed = [Requirement(text) for text in metadata.get_all("Requires-Dist")]
+        for extra, requirements in extras.items():
+            named = {
+                requirement.name.lower()
+                for requirement in needed
+                if f'extra == "{extra.replace("_", "-")}"' in str(requirement.marker)
+            }
+            assert named == expanded(requirements, extras)
+        base = {requirement.name for requirement in needed if "extra ==" not in str(requirement.marker or "")}
+        assert base == {Requirement(text).name.lower() for text in project["dependencies"]}
 
 
-def expanded(wanted: list[str], extras: dict[str, list[str]]) -> set[str]:
+def expanded(requirements: list[str], extras: dict[str, list[str]]) -> set[str]:
     """The names of the packages of an extra, with those of the extras that it names."""
-    found = set()
-    for one in map(Requirement, wanted):
-        if one.name == "mcp-hub-gateway":
-            found |= set().union(*(expanded(extras[extra], extras) for extra in one.extras))
+    names = set()
+    for requirement in map(Requirement, requirements):
+        if requirement.name == "mcp-hub-gateway":
+            names |= set().union(*(expanded(extras[extra], extras) for extra in requirement.extras))
         else:
-            found.add(one.name.lower())
-    return found
+            names.add(requirement.name.lower())
+    return names
 
 
 @pytest.fixture(scope="module", params=ARTEFACTS, ids=["sdist", "wheel"])
 def environment(request: pytest.FixtureRequest, maker: Maker, builds: tuple[Build, Build]) -> Environment:
     """An empty environment into which the artefact and the files of its locks were installed."""
-    made = maker.empty(f"from {request.param[-3:]}")
+    target = maker.empty(f"from {request.param[-3:]}")
     offline = ("--no-index", "--find-links", WHEELS)
     locks = ("--constraints", ROOT / "requirements.lock", "--build-constraints", ROOT / "requirements-build.lock")
     artefact = builds[0].clone / "dist" / request.param
-    maker.uv("pip", "install", "--python", made.python, *offline, *locks, artefact)
-    maker.uv("pip", "check", "--python", made.python)
-    return made
+    maker.uv("pip", "install", "--python", target.python, *offline, *locks, artefact)
+    maker.uv("pip", "check", "--python", target.python)
+    return target
 
 
 async def test_an_installed_artefact_prints_its_version_checks_serves_and_calls(
     environment: Environment, tmp_path: Path
 ) -> None:
     versions = {package: version for package, version, _ in locked("requirements.lock")}
-    there = {canonicalize_name(one.name): one.version for one in distributions(path=[str(environment.site_packages)])}
-    assert there.pop("mcp-hub-gateway") == VERSION
-    assert there.items() <= versions.items()
+    installed = {
+        canonicalize_name(distribution.name): distribution.version
+        for distribution in distributions(path=[str(environment.site_packages)])
+    }
+    assert installed.pop("mcp-hub-gateway") == VERSION
+    assert installed.items() <= versions.items()
     config = write_config(tmp_path, {"up": fake()})
     for program in ("mcp-hub", "mcp-hub-gateway"):
         assert environment.run(program, "--version").stdout.strip() == f"mcp-hub {VERSION}"

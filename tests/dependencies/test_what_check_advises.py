@@ -130,8 +130,8 @@ GITHUB = "ghp_" + "a1B2" * 9
 )
 def test_secrets_in_plain_text_are_found_and_never_shown(tmp_path: Path, entry: Any, where: list[str]) -> None:
     loaded = read_config(write_config(tmp_path, {"a": {"command": "x", **entry}}))
-    found = [re.search(r"servers\.a\.(\S+): a secret", line) for line in loaded.advice]
-    assert [one[1] for one in found if one is not None] == where
+    matches = [re.search(r"servers\.a\.(\S+): a secret", line) for line in loaded.advice]
+    assert [match[1] for match in matches if match is not None] == where
     assert SECRET not in "".join(loaded.advice) + "".join(loaded.warnings)
     assert GITHUB not in "".join(loaded.advice)
 
@@ -151,8 +151,8 @@ def test_secrets_in_plain_text_are_found_and_never_shown(tmp_path: Path, entry: 
 )
 def test_secrets_of_a_server_with_a_url_are_found(tmp_path: Path, entry: Any, where: list[str]) -> None:
     loaded = read_config(write_config(tmp_path, {"a": {"url": "http://127.0.0.1:1/mcp", **entry}}))
-    found = [re.search(r"servers\.a\.(\S+): a secret", line) for line in loaded.advice]
-    assert [one[1] for one in found if one is not None] == where
+    matches = [re.search(r"servers\.a\.(\S+): a secret", line) for line in loaded.advice]
+    assert [match[1] for match in matches if match is not None] == where
     assert SECRET not in "".join(loaded.advice) + "".join(loaded.warnings)
 
 
@@ -181,7 +181,7 @@ def test_check_prints_the_executed_command_without_secrets(tmp_path: Path) -> No
     assert "url" not in lines
     assert not (tmp_path / "x").exists()
     assert SECRET not in done.stdout + done.stderr
-    facts = {one["server"]: one for one in json.loads(run("check", "--json", "--config", config).stdout)["servers"]}
+    facts = {fact["server"]: fact for fact in json.loads(run("check", "--json", "--config", config).stdout)["servers"]}
     assert facts["a"]["argv"][3] == ";$(touch x)\\x1b[2J"
     assert facts["url"]["argv"] is None
 
