@@ -71,7 +71,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 @contextlib.asynccontextmanager
 async def handed(config: Path, *sockets: socket.socket, names: str = "") -> AsyncIterator[StdioClient]:
     """A hub that gets these sockets as descriptors from 3 on, as systemd hands them over."""
-    moved = [fcntl.fcntl(each.fileno(), fcntl.F_DUPFD_CLOEXEC, 100) for each in sockets]
+    moved = [fcntl.fcntl(sock.fileno(), fcntl.F_DUPFD_CLOEXEC, 100) for sock in sockets]
     hub_command = [*HUB, "serve", "--http", "--config", str(config)]
     command = [sys.executable, "-c", LAUNCHER, ",".join(map(str, moved)), *hub_command]
     env = {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": names}

@@ -162,9 +162,9 @@ def _link(at: Path, source: Path, target: Path, owners: Mapping[str, set[str]], 
     """Links what these packages have of the directory `at`; a directory of others too is made, and looked into."""
     for entry in (source / at).iterdir():
         path = at / entry.name
-        having = owners[path.as_posix()]
-        if having and having <= packages:
+        owner_names = owners[path.as_posix()]
+        if owner_names and owner_names <= packages:
             _place(entry, target / at)
-        elif having & packages and entry.name != CACHE:
+        elif owner_names & packages and entry.name != CACHE:
             (target / path).mkdir(exist_ok=True)
             _link(path, source, target, owners, packages)

@@ -54,8 +54,8 @@ def command_section(command: str) -> str:
     positional = [action for action in parser._actions if not action.option_strings]
     options = [action for action in parser._actions if action.option_strings and action.help != argparse.SUPPRESS]
     usage = [f"mcp-hub {command}", *(["[OPTIONS]"] if options else []), *map(placed, positional)]
-    about = COMMANDS[command]
-    parts = [f"## `mcp-hub {command}`", f"{about[0].upper()}{about[1:]}.", f"```text\n{' '.join(usage)}\n```"]
+    summary = COMMANDS[command]
+    parts = [f"## `mcp-hub {command}`", f"{summary[0].upper()}{summary[1:]}.", f"```text\n{' '.join(usage)}\n```"]
     rows = [(f"`{named(action)}`", meaning(action, parser)) for action in (*positional, *options)]
     if rows:
         parts.append(table(("argument", "meaning"), rows))

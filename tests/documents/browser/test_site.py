@@ -168,16 +168,16 @@ async def watch_external_requests(page: Page, own: str) -> list[str]:
 async def test_pages_fit_a_phone_screen_and_request_no_other_host(site: Path, address: str, browser: Browser) -> None:
     page = await browser.new_page(viewport={"width": 360, "height": 740})
     page.set_default_timeout(WAIT)
-    external_urls, wide = await watch_external_requests(page, address), []
+    external_urls, wide_pages = await watch_external_requests(page, address), []
     # Each page would read the whole index in a worker, which takes half of the time.
     await page.route("**/search.json", lambda route: route.abort())
     for path in pages_of(site):
         await page.goto(f"{address}/{path.parent.relative_to(site).as_posix()}/", wait_until="load")
         if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            wide.append(path.parent.name)
+            wide_pages.append(path.parent.name)
     await page.close()
     assert not external_urls
-    assert not wide
+    assert not wide_pages
 
 
 @pytest.mark.anyio

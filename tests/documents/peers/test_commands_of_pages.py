@@ -56,7 +56,7 @@ def like(match: re.Match[str]) -> str:
 
 def printed_by(command: str, home: Path, stage: Stage, shown_for: Mapping[str, str]) -> str:
     """Returns what a command leaves in a terminal, as a page shows it."""
-    until = next((text for begin, text in stage.until.items() if command.startswith(begin)), None)
+    until = next((text for prefix, text in stage.until.items() if command.startswith(prefix)), None)
     variables = "".join(f"export {name}={value}; " for name, value in stage.environ.items())
     output = COLOUR.sub("", run(variables + command, home, Scene(command, (), until=until, columns=COLUMNS)))
     for old, new in {**shown_for, str(home): SHOWN_HOME, f"//{socket.gethostname()}:": "//hub.example:"}.items():
