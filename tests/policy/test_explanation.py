@@ -24,9 +24,9 @@ pytestmark = pytest.mark.anyio
 async def call(hub: Engine, name: str, **arguments: Any) -> None:
     """Make a call and wait for its record."""
     route = await hub.route(TOOLS, name, "handshake")
-    made = Call("tools/call", name, route, {"name": route.name, "arguments": arguments}, "handshake", Envelope())
+    tool_call = Call("tools/call", name, route, {"name": route.name, "arguments": arguments}, "handshake", Envelope())
     with contextlib.suppress(CallError, ProtocolError):
-        await hub.act(made)
+        await hub.act(tool_call)
     await asyncio.sleep(0)  # the record is made in the next round of the loop
     await asyncio.sleep(0)
 
@@ -72,10 +72,10 @@ async def test_durations_survive_a_reload_and_are_bounded(tmp_path: Path) -> Non
         await hub.renew(load_config(path))
         await call(hub, "a__echo", text="x")
         assert by_policy(hub, records[-1])["upstream"]["ms"] is not None
-        made = Call("tools/call", "n", await hub.route(TOOLS, "a__echo", "handshake"), {}, "handshake", Envelope())
+        tool_call = Call("tools/call", "n", await hub.route(TOOLS, "a__echo", "handshake"), {}, "handshake", Envelope())
         for n in range(MAX_TIMED):
-            made.label = str(n)
-            hub.times.measured(made, "access", 0.0, 0.0)
+            tool_call.label = str(n)
+            hub.times.measured(tool_call, "access", 0.0, 0.0)
         assert not hub.times.of(records[-1]["id"])
 
 

@@ -27,29 +27,29 @@ def variants(uri: str) -> Iterator[str]:
 
 def paths(text: str) -> Iterator[str]:
     """The paths below its directory that a URI may mean."""
-    rest = re.sub(r"^\s*[A-Za-z][A-Za-z0-9+.-]*:", "", text)
-    for cut in (rest, re.split("[?#]", rest)[0], re.split("[?#;]", rest)[0]):
+    without_scheme = re.sub(r"^\s*[A-Za-z][A-Za-z0-9+.-]*:", "", text)
+    for cut in (without_scheme, re.split("[?#]", without_scheme)[0], re.split("[?#;]", without_scheme)[0]):
         is_file = text.strip().casefold().startswith("file:")
         for path in (cut, re.sub("^//[^/]*", "", cut) if is_file else cut):
             yield posixpath.normpath("/" + path).lstrip("/")
-            kept: list[str] = []  # as RFC 3986 has it: an empty segment is one, too
+            segments: list[str] = []  # as RFC 3986 has it: an empty segment is one, too
             for part in path.lstrip("/").split("/"):
                 if part == "..":
-                    kept[-1:] = []
+                    segments[-1:] = []
                 elif part != ".":
-                    kept.append(part)
-            yield "/".join(kept)
+                    segments.append(part)
+            yield "/".join(segments)
 
 
 def texts(uri: str) -> set[str]:
     """All texts that some reader comes to."""
-    found = set()
+    contents = set()
     for text in variants(uri):
         for path in paths(text):
             for name in (path, path.casefold(), "/".join(part.rstrip(". ") for part in path.casefold().split("/"))):
                 if (plain := name.split("::")[0].rstrip("/")) in TEXTS:
-                    found.add(TEXTS[plain])
-    return found
+                    contents.add(TEXTS[plain])
+    return contents
 
 
 def answer(method: str, params: dict, scheme: str) -> dict:
@@ -63,7 +63,7 @@ def answer(method: str, params: dict, scheme: str) -> dict:
         return {"resources": [{"uri": f"{scheme}:///{path}", "name": path} for path in TEXTS]}
     if method == "resources/templates/list":
         templates = [f"{scheme}:///{{+path}}", f"{scheme}:///private/{{name}}", "{+uri}"]
-        return {"resourceTemplates": [{"uriTemplate": one, "name": one} for one in templates]}
+        return {"resourceTemplates": [{"uriTemplate": template, "name": template} for template in templates]}
     if method == "resources/read":
         return {"contents": [{"uri": params["uri"], "text": min(texts(params["uri"]), default="nothing")}]}
     if method == "completion/complete":

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 ERAS = ("handshake", "modern")
-TOKEN, OTHER = "a" * 40, "b" * 40
+TOKEN, OTHER_TOKEN = "a" * 40, "b" * 40
 
 
 class Person:
@@ -40,10 +40,10 @@ class Person:
 
     def __init__(self, *answers: str | None) -> None:
         self.answers = list(answers)
-        self.asked: list[Any] = []
+        self.questions: list[Any] = []
 
     async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
-        self.asked.append(params)
+        self.questions.append(params)
         answer = self.answers.pop(0)
         if answer is None:
             return types.ElicitResult(action="decline")
@@ -82,10 +82,10 @@ async def test_a_call_is_executed_only_if_the_person_allows_it(
     async with client_of(tmp_path / "hub", era, person, servers, confirm=["files/effect"]) as client:
         assert await outcome(client, "files__effect", {"path": "/etc", "password": "hunter2-hunter2"}) == code
         assert did(tmp_path) == (["effect"] if code == "ok" else [])
-    (asked,) = person.asked
-    assert "'effect' of 'files'" in asked.message
-    assert "/etc" in asked.message
-    assert "hunter2" not in asked.message
+    (question,) = person.questions
+    assert "'effect' of 'files'" in question.message
+    assert "/etc" in question.message
+    assert "hunter2" not in question.message
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -99,24 +99,24 @@ async def test_allow_once_asks_again_and_allow_for_this_session_does_not(tmp_pat
     ):
         for _ in range(4):
             assert await outcome(client, "files__effect") == "ok"
-    assert len(person.asked) == 2
+    assert len(person.questions) == 2
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_confirmation_of_one_caller_does_not_count_for_another(tmp_path: Path, era: str) -> None:
-    first, other = Person("for this session"), Person("no")
-    listen = {"principals": {"ann": {"token": TOKEN}, "bob": {"token": OTHER}}}
+    first, second = Person("for this session"), Person("no")
+    listen = {"principals": {"ann": {"token": TOKEN}, "bob": {"token": OTHER_TOKEN}}}
     servers = {"files": counting(tmp_path)}
     async with network_hub(tmp_path / "hub", servers, confirm=["effect"], listen=listen) as (_, base):
         async with with_token(f"{base}/mcp", era, TOKEN, first) as client:
             assert await outcome(client, "files__effect") == "ok"
-        async with with_token(f"{base}/mcp", era, OTHER, other) as client:
+        async with with_token(f"{base}/mcp", era, OTHER_TOKEN, second) as client:
             assert await outcome(client, "files__effect") == "permission_denied"
-    assert len(other.asked) == 1
+    assert len(second.questions) == 1
 
 
 async def test_a_new_session_asks_for_confirmation_again(tmp_path: Path) -> None:
-    first, other = Person("for this session"), Person("no")
+    first, second = Person("for this session"), Person("no")
     log = tmp_path / "calls.jsonl"
     root: dict[str, Any] = {"confirm": ["effect"], "call_log": {"file": str(log)}}
     async with (
@@ -124,14 +124,14 @@ async def test_a_new_session_asks_for_confirmation_again(tmp_path: Path) -> None
         sdk(f"{base}/mcp", "handshake", elicitation_callback=first.elicit) as client,
     ):
         assert [await outcome(client, "files__effect") for _ in range(2)] == ["ok", "ok"]
-        async with sdk(f"{base}/mcp", "handshake", elicitation_callback=other.elicit) as another:
+        async with sdk(f"{base}/mcp", "handshake", elicitation_callback=second.elicit) as another:
             assert await outcome(another, "files__effect") == "permission_denied"
         assert await outcome(client, "files__effect") == "ok"
-    assert (len(first.asked), len(other.asked)) == (1, 1)
+    assert (len(first.questions), len(second.questions)) == (1, 1)
     records = [json.loads(line) for line in log.read_text().splitlines()]
-    calls = [(one["verdict"], one["policy"], one["notes"]) for one in records if one.get("tool") == "effect"]
-    asked, allowed = ("ok", None, ["confirm: for this session"]), ("ok", None, [])
-    assert calls == [asked, allowed, ("refused", "confirm", ["confirm: no"]), allowed]
+    calls = [(entry["verdict"], entry["policy"], entry["notes"]) for entry in records if entry.get("tool") == "effect"]
+    confirmed, allowed = ("ok", None, ["confirm: for this session"]), ("ok", None, [])
+    assert calls == [confirmed, allowed, ("refused", "confirm", ["confirm: no"]), allowed]
 
 
 async def test_anonymous_modern_clients_are_not_offered_for_this_session(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_anonymous_modern_clients_are_not_offered_for_this_session(tmp_pat
     async with client_of(tmp_path / "hub", "modern", person, servers, confirm=["effect"]) as client:
         assert await outcome(client, "files__effect") == "permission_denied"
         assert await outcome(client, "files__effect") == "ok"
-    assert "for this session" not in json.dumps(person.asked[0].requested_schema)
+    assert "for this session" not in json.dumps(person.questions[0].requested_schema)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -181,19 +181,19 @@ async def test_a_tool_counts_as_destructive_unless_annotated_read_only_or_non_de
         assert await outcome(client, "files__read") == "ok"
         assert await outcome(client, "fake__echo", {"text": "x"}) == "ok"
         assert await outcome(client, "files__effect") == "permission_denied"
-    assert len(person.asked) == 1
+    assert len(person.questions) == 1
 
 
 async def test_confirm_of_a_profile_applies_only_to_its_principals(tmp_path: Path) -> None:
     person = Person("no")
     root: dict[str, Any] = {
-        "listen": {"principals": {"guest": {"token": TOKEN, "profile": "careful"}, "owner": {"token": OTHER}}},
+        "listen": {"principals": {"guest": {"token": TOKEN, "profile": "careful"}, "owner": {"token": OTHER_TOKEN}}},
         "profiles": {"careful": {"tools": ["*"], "confirm": ["files/effect"]}},
     }
     async with network_hub(tmp_path / "hub", {"files": counting(tmp_path)}, **root) as (_, base):
         async with with_token(f"{base}/mcp", "modern", TOKEN, person) as client:
             assert await outcome(client, "files__effect") == "permission_denied"
-        async with with_token(f"{base}/mcp", "modern", OTHER, None) as client:
+        async with with_token(f"{base}/mcp", "modern", OTHER_TOKEN, None) as client:
             assert await outcome(client, "files__effect") == "ok"
 
 
@@ -206,9 +206,9 @@ async def test_hub_call_needs_confirmation_for_a_writing_tool_and_not_for_a_read
     async with client_of(tmp_path / "hub", era, person, servers, meta_tools=True) as client:
         assert await outcome(client, "hub_call", {"tool": "files__read"}) == "ok"
         assert await outcome(client, "files__other") == "ok"
-        assert not person.asked
+        assert not person.questions
         assert await outcome(client, "hub_call", {"tool": "files__effect"}) == "ok"
-    assert "hub_call" in person.asked[0].message
+    assert "hub_call" in person.questions[0].message
     assert did(tmp_path) == ["read", "other", "effect"]
 
 
@@ -234,7 +234,7 @@ async def test_a_denied_tool_is_unknown_and_asks_for_no_confirmation(tmp_path: P
         for name, arguments in (("files__effect", {}), ("hub_call", {"tool": "files__effect"})):
             with pytest.raises(Exception, match="Unknown tool"):
                 await client.call_tool(name, arguments)
-    assert not person.asked
+    assert not person.questions
 
 
 @pytest.mark.parametrize("server", ERAS)
@@ -248,8 +248,8 @@ async def test_a_confirmed_call_asks_once_even_if_its_server_sends_a_request(
         async with asyncio.timeout(PATIENCE):
             result = await client.call_tool("a__ask", QUESTION)
         assert not result.is_error, result
-    assert [params.message for params in person.asked][1:] == ["a asks: who?"]
-    assert len(person.asked) == 2
+    assert [params.message for params in person.questions][1:] == ["a asks: who?"]
+    assert len(person.questions) == 2
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -257,10 +257,10 @@ async def test_a_call_is_refused_if_its_confirmation_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
 ) -> None:
     monkeypatch.setattr(confirm, "CONFIRM_WAIT", 0.05)
-    gone = asyncio.Event()
+    closed = asyncio.Event()
 
     async def elicit(context: Any, params: Any) -> types.ElicitResult:
-        await asyncio.wait_for(refused.wait() if era == "modern" else gone.wait(), PATIENCE)
+        await asyncio.wait_for(refused.wait() if era == "modern" else closed.wait(), PATIENCE)
         return types.ElicitResult(action="accept", content={"allow": "once"})
 
     records: list[dict[str, Any]] = []
@@ -274,9 +274,9 @@ async def test_a_call_is_refused_if_its_confirmation_times_out(
     async with Engine(config, record=record) as engine, served_in_process(engine) as base:
         async with sdk(f"{base}/mcp", era, elicitation_callback=elicit) as client:
             assert await outcome(client, "files__effect") == "permission_denied"
-        gone.set()
+        closed.set()
     assert did(tmp_path) == []
-    (refusal,) = [one for one in records if one.get("verdict") == "refused"]
+    (refusal,) = [call for call in records if call.get("verdict") == "refused"]
     assert (refusal["policy"], refusal["code"]) == ("confirm", "permission_denied")
     assert [question["outcome"] for question in refusal["questions"]] == ["unanswered"]
 

@@ -7,7 +7,7 @@ from mcp_hub.policy.approvals import IDLE, MAX_CALLERS, Approvals
 from mcp_hub.protocol.kinds import TOOLS
 
 TOOL = Route("up", TOOLS, "delete")
-OTHER = Route("up", TOOLS, "send")
+OTHER_ROUTE = Route("up", TOOLS, "send")
 
 
 def test_approvals_in_use_outlast_idle_ones_of_other_callers() -> None:
@@ -25,7 +25,7 @@ def test_a_new_approval_does_not_renew_those_that_a_principal_left_idle() -> Non
     approvals = Approvals(lambda: now)
     approvals.add("alice", TOOL)
     now = IDLE + 1
-    assert not approvals.has("alice", OTHER)
-    approvals.add("alice", OTHER)
-    assert approvals.has("alice", OTHER)
+    assert not approvals.has("alice", OTHER_ROUTE)
+    approvals.add("alice", OTHER_ROUTE)
+    assert approvals.has("alice", OTHER_ROUTE)
     assert not approvals.has("alice", TOOL)

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "rules.md"
 EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[", ".join(one) for one in EXAMPLES])
+@pytest.mark.parametrize("example", EXAMPLES, ids=[", ".join(keys) for keys in EXAMPLES])
 def test_an_example_loads_as_a_configuration(
     example: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,11 +31,11 @@ def test_an_example_loads_as_a_configuration(
 
 @pytest.mark.anyio
 async def test_rules_about_resources_behave_as_documented(tmp_path: Path) -> None:
-    shown = next(example for example in EXAMPLES if "blacklist" in example)
+    documented = next(example for example in EXAMPLES if "blacklist" in example)
     reader = {"command": sys.executable, "args": [READER, "file"]}
-    search = {key: value for key, value in shown["servers"]["search"].items() if key != "command"}
+    search = {key: value for key, value in documented["servers"]["search"].items() if key != "command"}
     servers = {"docs": reader, "search": {**reader, **search}, "files": reader}
-    async with hub(tmp_path, servers, blacklist=shown["blacklist"], list_wait=30) as client:
+    async with hub(tmp_path, servers, blacklist=documented["blacklist"], list_wait=30) as client:
 
         async def is_served(server: str, path: str) -> bool:
             try:

@@ -42,7 +42,7 @@ def test_lookalike_names_of_two_servers_are_reported_and_resolve_correctly(
         source("two", second[1], namespace=second[0]),
     ]
     catalog = Catalog.build(sources)
-    assert any("looks like" in found.problem for found in catalog.findings)
+    assert any("looks like" in finding.problem for finding in catalog.findings)
     routes = {catalog.resolve(TOOLS, name) for name in catalog.names(TOOLS)}
     assert routes == {Route("one", TOOLS, first[1]), Route("two", TOOLS, second[1])}
 
@@ -52,7 +52,7 @@ def test_equal_names_of_two_servers_are_reported_and_resolved_by_on_conflict(mod
     """`a_` with `b` and `a` with `_b` are both `a___b`; who comes first to answer decides nothing."""
     sources = [source("one", "b", namespace="a_"), source("two", "_b", namespace="a")]
     catalog = Catalog.build(sources, mode)
-    assert [found.kind for found in catalog.findings] == ["tool"]
+    assert [finding.kind for finding in catalog.findings] == ["tool"]
     winner = "two" if mode == "override" else "one"
     resolved = catalog.resolve(TOOLS, "a___b")
     assert resolved is not None
@@ -64,9 +64,9 @@ def test_any_order_of_arrival_gives_the_same_catalog() -> None:
     prints = set()
     for order in itertools.permutations(range(3)):
         previous = None
-        for there in range(1, 4):
+        for count in range(1, 4):
             # They answer one after the other; the build always has them in the order of the file.
-            present = [one for index, one in enumerate(sources) if index in order[:there]]
+            present = [item for index, item in enumerate(sources) if index in order[:count]]
             previous = Catalog.build(present)
         assert previous is not None
         prints.add(previous.fingerprint)

@@ -60,15 +60,15 @@ class Peers:
 
     def reached(self) -> list[tuple[str, str]]:
         """(method, name) of every act the guarded server was asked for."""
-        found = []
+        acts = []
         for line in self.record.read_text().splitlines():
             message = json.loads(line)
             params = message.get("params") or {}
             reference = params.get("ref") or {}
             name = params.get("name") or params.get("uri") or reference.get("name") or reference.get("uri")
             if name is not None:
-                found.append((message["method"], name))
-        return found
+                acts.append((message["method"], name))
+        return acts
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
 
 def spelled(name: str) -> st.SearchStrategy[str]:
     """Other ways to write a name, some of which a careless reader would take for it."""
-    ways = [
+    spellings = [
         name,
         name.upper(),
         name.title(),
@@ -130,7 +130,7 @@ def spelled(name: str) -> st.SearchStrategy[str]:
         name + "?x=1",
         name + "#f",
     ]
-    return st.sampled_from(ways)
+    return st.sampled_from(spellings)
 
 
 METHODS = (
@@ -179,9 +179,9 @@ def test_no_search_finds_a_refused_tool(
     peers: Peers, era: str, query: str, more: dict[str, Any], server: str | None
 ) -> None:
     arguments = {"query": query, **more, **({"server": server} if server else {})}
-    found = peers.answer(era, "tools/call", {"name": "hub_search", "arguments": arguments})["result"]
-    assert not found.get("isError"), found
-    assert not [tool for tool in (*TOOLS, "fail", "say") if f"shut__{tool}" in found["content"][0]["text"]]
+    result = peers.answer(era, "tools/call", {"name": "hub_search", "arguments": arguments})["result"]
+    assert not result.get("isError"), result
+    assert not [tool for tool in (*TOOLS, "fail", "say") if f"shut__{tool}" in result["content"][0]["text"]]
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

@@ -249,7 +249,7 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         name: {
             "command": sys.executable,
             "args": [READER, scheme],
-            **{key: [rule.format(scheme=scheme) for rule in given] for key, given in keys.items()},
+            **{key: [rule.format(scheme=scheme) for rule in patterns] for key, patterns in keys.items()},
         }
         for name, keys in RULES.items()
     }
@@ -258,64 +258,64 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         stack = contextlib.AsyncExitStack()
         context = hub(tmp_path_factory.mktemp("uris"), servers, modern=modern, blacklist=blacklist, list_wait=30)
         client = runner.run(stack.enter_async_context(context))
-        one = Peer(runner, client)
-        assert "result" in one.answer("resources/list", {})
-        yield scheme, one
+        session = Peer(runner, client)
+        assert "result" in session.answer("resources/list", {})
+        yield scheme, session
         runner.run(stack.aclose())
 
 
 def test_every_spelling_of_a_refused_uri_is_refused_and_is_readable_without_the_rule(peer: tuple[str, Peer]) -> None:
-    scheme, one = peer
-    for how in [*EVERYWHERE, *(FILES if scheme == "file" else ())]:
-        secret, public = spelled(how, scheme, "private/s.txt"), spelled(how, scheme, "public/p.txt")
-        assert one.read("free", secret) == SECRET, how
-        assert one.read("free", public) == "for everybody", how
+    scheme, session = peer
+    for spelling in [*EVERYWHERE, *(FILES if scheme == "file" else ())]:
+        secret, public = spelled(spelling, scheme, "private/s.txt"), spelled(spelling, scheme, "public/p.txt")
+        assert session.read("free", secret) == SECRET, spelling
+        assert session.read("free", public) == "for everybody", spelling
         for server in ("denied", "listed", "exact"):
-            assert one.read(server, secret) is None, (how, server)
-            if how not in UNCERTAIN:
-                assert one.read(server, public) == "for everybody", (how, server)
-        assert one.read("allowed", secret) is None, how
-        if scheme == "file" and how in CERTAIN:
-            assert one.read("allowed", public) == "for everybody", how
+            assert session.read(server, secret) is None, (spelling, server)
+            if spelling not in UNCERTAIN:
+                assert session.read(server, public) == "for everybody", (spelling, server)
+        assert session.read("allowed", secret) is None, spelling
+        if scheme == "file" and spelling in CERTAIN:
+            assert session.read("allowed", public) == "for everybody", spelling
 
 
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe", "completion/complete"])
 def test_a_refused_uri_answers_byte_for_byte_as_an_unknown_one(peer: tuple[str, Peer], method: str) -> None:
-    scheme, one = peer
-    if method == "resources/subscribe" and one.client.modern:
+    scheme, session = peer
+    if method == "resources/subscribe" and session.client.modern:
         return
     errors = set()
     for server in ("denied", "listed", "exact", "allowed", "nobody"):
-        for how in ("as it is", "step up", "encoded slashes", "line feed", "upper case"):
-            uri = f"mcp-hub://{server}/{spelled(how, scheme, 'private/s.txt')}"
+        for spelling in ("as it is", "step up", "encoded slashes", "line feed", "upper case"):
+            uri = f"mcp-hub://{server}/{spelled(spelling, scheme, 'private/s.txt')}"
             reference = {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "path", "value": ""}}
-            message = one.answer(method, reference if method == "completion/complete" else {"uri": uri})
+            message = session.answer(method, reference if method == "completion/complete" else {"uri": uri})
             errors.add(json.dumps(message["error"]).replace(json.dumps(uri)[1:-1], "URI"))
     assert len(errors) == 1, errors
 
 
 def test_lists_contain_exactly_what_the_rules_allow(peer: tuple[str, Peer]) -> None:
-    scheme, one = peer
-    listed = [item["uri"] for item in one.answer("resources/list", {})["result"]["resources"]]
-    of = {name: {uri.split("/", 3)[3] for uri in listed if uri.startswith(f"mcp-hub://{name}/")} for name in RULES}
-    of["free"] |= {uri for uri in listed if not uri.startswith("mcp-hub:")}
+    scheme, session = peer
+    listed = [item["uri"] for item in session.answer("resources/list", {})["result"]["resources"]]
+    served = {name: {uri.split("/", 3)[3] for uri in listed if uri.startswith(f"mcp-hub://{name}/")} for name in RULES}
+    served["free"] |= {uri for uri in listed if not uri.startswith("mcp-hub:")}
     public = {f"{scheme}:///public/p.txt"}
-    assert len(of["free"]) == 3
-    assert of["denied"] == of["listed"] == of["exact"] == of["allowed"] == public
+    assert len(served["free"]) == 3
+    assert served["denied"] == served["listed"] == served["exact"] == served["allowed"] == public
 
 
 def test_completions_never_contain_refused_uris(peer: tuple[str, Peer]) -> None:
-    scheme, one = peer
-    told = {}
+    scheme, session = peer
+    completions = {}
     for server in RULES:
-        listed = one.answer("resources/templates/list", {})["result"]["resourceTemplates"]
+        listed = session.answer("resources/templates/list", {})["result"]["resourceTemplates"]
         template = f"{scheme}:///{{+path}}"
         exposed = {item["uriTemplate"] for item in listed} & {template, f"mcp-hub://{server}/{template}"}
         uri = max(exposed) if server != "free" else template
         reference = {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "path", "value": ""}}
-        told[server] = one.answer("completion/complete", reference)["result"]["completion"]["values"]
-    assert told.pop("free") == ["private/s.txt", "public/p.txt", "srv/private/s.txt"]
-    assert set(map(tuple, told.values())) == {("public/p.txt",)}
+        completions[server] = session.answer("completion/complete", reference)["result"]["completion"]["values"]
+    assert completions.pop("free") == ["private/s.txt", "public/p.txt", "srv/private/s.txt"]
+    assert set(map(tuple, completions.values())) == {("public/p.txt",)}
 
 
 def test_a_query_with_very_many_parameters_is_refused_by_rules_about_queries() -> None:

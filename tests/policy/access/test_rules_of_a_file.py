@@ -97,8 +97,10 @@ async def test_a_preset_argument_is_not_listed_and_always_sent(tmp_path: Path) -
         for options in ({}, {"options": {"token": "mine", "x": 1}}, {"options": {"TOKEN": "mine"}}, {"options": "x"}):
             await client.call("a__count", options)
     sent = [call["arguments"] for call in calls(record)]
-    assert all(one["b"] == 40 and not {"B", "\uff42"} & one.keys() for one in sent if "a" in one)
-    assert [one["options"] for one in sent if "options" in one] == [
+    assert all(
+        arguments["b"] == 40 and not {"B", "\uff42"} & arguments.keys() for arguments in sent if "a" in arguments
+    )
+    assert [arguments["options"] for arguments in sent if "options" in arguments] == [
         {"token": "t"},
         {"x": 1, "token": "t"},
         {"token": "t"},
@@ -122,10 +124,10 @@ async def test_schemas_of_tools_with_presets_are_forgotten_when_the_server_no_lo
             schema = {"type": "object", "properties": {name: {} for name in names}}
             return Item(Route("up", TOOLS, name), name, {"name": name, "inputSchema": schema})
 
-        held = sys.getrefcount(argument)
+        references = sys.getrefcount(argument)
         for number in (1, 2):
             finished(engine.rules.shape([listing(number)]))
-        assert sys.getrefcount(argument) == held
+        assert sys.getrefcount(argument) == references
 
 
 async def test_the_configuration_overrides_name_title_and_description_of_a_tool(tmp_path: Path) -> None:

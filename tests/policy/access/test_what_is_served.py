@@ -100,8 +100,8 @@ async def test_the_tools_command_lists_by_server(tmp_path: Path) -> None:
         assert await client.exited() == 0
         await client.until(lambda: client.noise or client.unmatched)
         listed = json.loads(b"".join(client.noise)) if client.noise else client.unmatched[0]
-    assert [one["name"] for one in listed] == [*SERVERS, "dead"]
-    tools = {one["name"]: one["tools"] for one in listed}
+    assert [server["name"] for server in listed] == [*SERVERS, "dead"]
+    tools = {server["name"]: server["tools"] for server in listed}
     assert tools["a"][0] == {
         "name": "echo",
         "description": "echo of fake",

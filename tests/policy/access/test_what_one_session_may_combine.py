@@ -47,7 +47,7 @@ async def test_the_call_that_completes_the_three_labels_is_refused_in_any_order(
                     assert await outcome(client, name, calls[name]) == "ok"
             assert await outcome(client, last, calls[last]) == "permission_denied"
             assert await outcome(client, last, calls[last]) == "permission_denied"
-            for name in (*(one for one in calls if one != last), "plain__echo"):
+            for name in (*(earlier for earlier in calls if earlier != last), "plain__echo"):
                 assert await outcome(client, name, calls.get(name, ECHO)) == "ok"
             await client.until(lambda: b'"policy":"flow"' in client.stderr)
 
@@ -58,8 +58,8 @@ async def test_unlabelled_tools_and_other_flow_modes_are_not_refused(tmp_path: P
             for name, arguments in (("notes__echo", ECHO), ("web__echo", ECHO), ("web__add", ADD), ("mail__add", ADD)):
                 assert await outcome(client, name, arguments) == "ok"
             await client.until(lambda: client.stderr.count(b'"event":"call"') == 4)
-            said = b"flow: reads_private, reads_untrusted, writes_external" in client.stderr
-            assert said is (mode == "warn")
+            is_warned = b"flow: reads_private, reads_untrusted, writes_external" in client.stderr
+            assert is_warned is (mode == "warn")
 
 
 async def test_reading_a_resource_counts_as_using_its_label(tmp_path: Path) -> None:
@@ -112,13 +112,13 @@ async def test_a_refused_call_does_not_take_back_labels_that_another_one_has_use
     servers = {
         id: config_of({"servers": {id: {"command": id, "labels": [label]}}}).servers[0] for id, label in names.items()
     }
-    told: list[asyncio.Future[None]] = []
+    published: list[asyncio.Future[None]] = []
 
     def publish(kind: str, about: str, value: Any) -> asyncio.Future[None]:
-        told.append(asyncio.get_running_loop().create_future())
-        if len(told) > 2:
-            told[-1].set_result(None)
-        return told[-1]
+        published.append(asyncio.get_running_loop().create_future())
+        if len(published) > 2:
+            published[-1].set_result(None)
+        return published[-1]
 
     async def answer(call: Call) -> dict[str, Any]:
         return {}
@@ -132,11 +132,11 @@ async def test_a_refused_call_does_not_take_back_labels_that_another_one_has_use
 
     async with asyncio.timeout(PATIENCE):
         first, second = started("web"), started("notes")
-        while len(told) < 2:
+        while len(published) < 2:
             await asyncio.sleep(0)
-        told[1].set_result(None)
+        published[1].set_result(None)
         assert await second == {}
-        told[0].set_exception(StoreUnavailable("The store is unavailable."))
+        published[0].set_exception(StoreUnavailable("The store is unavailable."))
         with pytest.raises(StoreUnavailable):
             await first
         assert await started("web") == {}

@@ -61,10 +61,10 @@ def test_an_address_entry_that_cannot_match_is_an_error_with_a_suggestion(text: 
 
 
 def test_errors_of_several_address_entries_are_reported_in_one_sentence() -> None:
-    said = problem_of_entries(["10.0.0.0/8", "http://a/x", "b/", "*"])
-    assert said is not None
-    assert said.startswith("'http://a/x', 'b/', '*' are no addresses, networks or names, such as ")
-    assert said.endswith("; for 'http://a/x' write a; all addresses are 0.0.0.0/0")
+    problem = problem_of_entries(["10.0.0.0/8", "http://a/x", "b/", "*"])
+    assert problem is not None
+    assert problem.startswith("'http://a/x', 'b/', '*' are no addresses, networks or names, such as ")
+    assert problem.endswith("; for 'http://a/x' write a; all addresses are 0.0.0.0/0")
 
 
 @pytest.mark.parametrize(

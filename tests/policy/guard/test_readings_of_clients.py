@@ -32,7 +32,7 @@ def disguised(draw: st.DrawFn) -> str:
         draw(st.sampled_from(["/", "/", "\\", "//"])) + segment
         for segment in draw(st.lists(st.sampled_from(SEGMENTS), max_size=6))
     )
-    parts = [draw(st.sampled_from(one)) for one in (SCHEMES, USERS, HOSTS, PORTS)]
+    parts = [draw(st.sampled_from(choices)) for choices in (SCHEMES, USERS, HOSTS, PORTS)]
     return "".join(parts) + path + draw(st.sampled_from(["", "?a=b c", "#f g", " ", "\n"]))
 
 
@@ -72,7 +72,7 @@ def test_urls_that_clients_read_as_guarded_are_refused(text: str) -> None:
 
 
 LABELS = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=12)
-WORDS = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_~%20+", max_size=12)
+PATH_TEXTS = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_~%20+", max_size=12)
 
 
 @st.composite
@@ -83,7 +83,7 @@ def innocent(draw: st.DrawFn) -> str:
             st.sampled_from(["huggingface.co.example.org", "nothuggingface.co", "hf.space.example.org", "myhf.co"]),
         )
     )
-    path = "/".join(["", *draw(st.lists(st.one_of(WORDS, st.sampled_from(["datasets", "spaces"])), max_size=5))])
+    path = "/".join(["", *draw(st.lists(st.one_of(PATH_TEXTS, st.sampled_from(["datasets", "spaces"])), max_size=5))])
     query = draw(st.sampled_from(["", "?q=huggingface.co/datasets", "?q=hf.co%2Fspaces&page=2", "?id=7", "#datasets"]))
     wrap = draw(st.sampled_from(["{}", "see {} there", "({})", "https://r.jina.ai/{}", "[datasets]({})"]))
     return wrap.format(f"https://{host}{path}{query}")

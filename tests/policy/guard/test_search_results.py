@@ -14,13 +14,13 @@ RULES = UrlRules()
 DATASET = "https://huggingface.co/datasets/squad"
 
 
-def said(value: Any) -> dict[str, Any]:
+def text_result(value: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": json.dumps(value)}]}
 
 
 @pytest.mark.parametrize("key", ["link", "URL", "href", "uri", "permaLink", "sourceUrl", "target_url", "page_url"])
 def test_a_search_result_is_dropped_if_any_url_field_is_guarded(key: str) -> None:
-    result, dropped = without_guarded(said([{key: DATASET}, {key: "https://example.org"}]), RULES)
+    result, dropped = without_guarded(text_result([{key: DATASET}, {key: "https://example.org"}]), RULES)
     assert json.loads(result["content"][0]["text"]) == [{key: "https://example.org"}]
     assert dropped == 1
 
@@ -28,9 +28,9 @@ def test_a_search_result_is_dropped_if_any_url_field_is_guarded(key: str) -> Non
 @pytest.mark.parametrize(
     "result",
     [
-        said([{"link": "https://example.org", "imageUrl": DATASET, "snippet": f"as in {DATASET}"}]),
-        said([{"page": {"title": f"{DATASET} and more"}}, 1, None, [True]]),
-        said({"link": DATASET}),
+        text_result([{"link": "https://example.org", "imageUrl": DATASET, "snippet": f"as in {DATASET}"}]),
+        text_result([{"page": {"title": f"{DATASET} and more"}}, 1, None, [True]]),
+        text_result({"link": DATASET}),
         {"content": [{"type": "text", "text": f"[not json] {DATASET}"}]},
         {"content": [{"type": "text", "text": f"{{broken {DATASET}"}]},
         {"content": [{"type": "image", "data": "", "mimeType": "image/png"}, 7], "structuredContent": None},
@@ -39,18 +39,18 @@ def test_a_search_result_is_dropped_if_any_url_field_is_guarded(key: str) -> Non
     ],
 )
 def test_a_result_without_guarded_members_is_the_same_object(result: dict[str, Any]) -> None:
-    kept, dropped = without_guarded(result, RULES)
-    assert kept is result
+    filtered, dropped = without_guarded(result, RULES)
+    assert filtered is result
     assert dropped == 0
 
 
 def test_text_and_structured_content_lose_the_same_members() -> None:
-    found = {"a": [{"b": [{"link": DATASET}, {"link": "https://example.org"}]}, {"link": "hf.co/spaces/x"}]}
-    result = {**said(found), "structuredContent": found, "_meta": {"x": 1}}
+    structured = {"a": [{"b": [{"link": DATASET}, {"link": "https://example.org"}]}, {"link": "hf.co/spaces/x"}]}
+    result = {**text_result(structured), "structuredContent": structured, "_meta": {"x": 1}}
     before = json.dumps(result)
-    kept, dropped = without_guarded(result, RULES)
+    filtered, dropped = without_guarded(result, RULES)
     assert json.dumps(result) == before
-    assert kept["structuredContent"] == {"a": [{"b": [{"link": "https://example.org"}]}]}
-    assert json.loads(kept["content"][0]["text"]) == kept["structuredContent"]
-    assert kept["_meta"] == {"x": 1}
+    assert filtered["structuredContent"] == {"a": [{"b": [{"link": "https://example.org"}]}]}
+    assert json.loads(filtered["content"][0]["text"]) == filtered["structuredContent"]
+    assert filtered["_meta"] == {"x": 1}
     assert dropped == 2

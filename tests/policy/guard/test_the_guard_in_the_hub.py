@@ -142,25 +142,25 @@ async def test_a_guard_that_is_off_does_nothing(tmp_path: Path) -> None:
 
 
 async def test_guarded_links_are_dropped_from_search_results(tmp_path: Path) -> None:
-    found = {
+    search_result = {
         "organic": [{"link": DATASET, "title": "a"}, {"link": "https://example.com", "title": "b"}],
         "more": {"urls": ["https://hf.co/spaces/x", "https://example.org"]},
         "n": 10**25,
     }
-    kept = {"organic": found["organic"][1:], "more": {"urls": ["https://example.org"]}, "n": 10**25}
+    expected = {"organic": search_result["organic"][1:], "more": {"urls": ["https://example.org"]}, "n": 10**25}
     result = {
         "content": [
-            {"type": "text", "text": json.dumps(found)},
+            {"type": "text", "text": json.dumps(search_result)},
             {"type": "text", "text": f"prose about {DATASET}"},
             {"type": "resource_link", "uri": DATASET, "name": "x"},
         ],
-        "structuredContent": found,
+        "structuredContent": search_result,
     }
     servers = {"a": fake("--result", json.dumps(result)), "b": fake("--result", json.dumps(result))}
     async with hub(tmp_path, servers, guard={"filter_results": ["a/echo"]}) as client:
         filtered = await client.call("a__echo")
-        assert json.loads(filtered["content"][0]["text"]) == kept
-        assert filtered["structuredContent"] == kept
+        assert json.loads(filtered["content"][0]["text"]) == expected
+        assert filtered["structuredContent"] == expected
         assert filtered["content"][1:] == result["content"][1:2]
         assert await client.call("b__echo") == result
 

@@ -30,28 +30,28 @@ NAMED = VALUES.map(lambda parts: {"name": "x", **parts})
 def test_any_changed_part_of_an_item_is_a_pin_difference_and_nothing_else_is(tool: Any, part: str, value: Any) -> None:
     before = record_of([(TOOLS, tool)], None)
     after = {**tool, part: value}
-    found = list(differences(before, [(TOOLS, after)]))
+    changes = list(differences(before, [(TOOLS, after)]))
     same = json.dumps(pinned_definition(TOOLS, tool), sort_keys=True) == json.dumps(
         pinned_definition(TOOLS, after), sort_keys=True
     )
-    assert bool(found) is not same
-    if found:
-        assert part in found[0].problem
+    assert bool(changes) is not same
+    if changes:
+        assert part in changes[0].problem
 
 
 @given(tool=NAMED)
 def test_key_order_unknown_fields_and_serialisation_do_not_change_a_pin(tool: Any) -> None:
     before = record_of([(TOOLS, tool)], None)
-    other = json.loads(json.dumps({"_meta": {"a": 1}, **dict(reversed(tool.items())), "icons": []}))
-    assert list(differences(before, [(TOOLS, other)])) == []
-    assert record_of([(TOOLS, other)], None).fingerprint == before.fingerprint
+    reordered = json.loads(json.dumps({"_meta": {"a": 1}, **dict(reversed(tool.items())), "icons": []}))
+    assert list(differences(before, [(TOOLS, reordered)])) == []
+    assert record_of([(TOOLS, reordered)], None).fingerprint == before.fingerprint
 
 
 def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
     tools = [{"name": name, "description": "same"} for name in "abc"]
     prints = {
-        record_of([(TOOLS, tool) for tool in some], said).fingerprint
-        for some, said in (
+        record_of([(TOOLS, tool) for tool in members], instructions).fingerprint
+        for members, instructions in (
             (tools, None),
             (tools[:2], None),
             ([*tools[:2], {"name": "d", "description": "same"}], None),
@@ -64,10 +64,13 @@ def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
 
 def test_a_renamed_tool_is_reported_with_its_former_name() -> None:
     before = record_of([(TOOLS, {"name": name, "description": "same"}) for name in ("a", "b")], None)
-    found = {one.name: one for one in differences(before, [(TOOLS, {"name": "c", "description": "same"})])}
-    assert found["c"].problem == "is new: what was pinned as 'a', renamed"
-    assert found["a"].gone
-    assert found["b"].gone
+    by_name = {
+        difference.name: difference
+        for difference in differences(before, [(TOOLS, {"name": "c", "description": "same"})])
+    }
+    assert by_name["c"].problem == "is new: what was pinned as 'a', renamed"
+    assert by_name["a"].gone
+    assert by_name["b"].gone
 
 
 def test_an_unpinnable_item_always_differs() -> None:
@@ -77,7 +80,7 @@ def test_an_unpinnable_item_always_differs() -> None:
     tool = {"name": "deep", "inputSchema": {"type": "object", "default": deep}}
     assert fingerprint(tool) is None
     assert record_of([(TOOLS, tool)], None).items[TOOLS] == {}
-    assert [one.problem for one in differences(record_of([], None), [(TOOLS, tool)])] == [
+    assert [difference.problem for difference in differences(record_of([], None), [(TOOLS, tool)])] == [
         "is nested too deeply to be pinned"
     ]
     while isinstance(deep, list):  # not left to the interpreter, which would recurse
@@ -87,7 +90,7 @@ def test_an_unpinnable_item_always_differs() -> None:
 def test_unnamed_items_and_resources_are_never_pin_differences() -> None:
     items = [(TOOLS, {"description": "x"}), (TOOLS, "x"), (TOOLS, {"name": 5}), (RESOURCES, {"name": "x", "uri": "y:"})]
     assert list(differences(None, items)) == []
-    assert [one.name for one in differences(None, [(PROMPTS, {"name": "p"})])] == ["p"]
+    assert [difference.name for difference in differences(None, [(PROMPTS, {"name": "p"})])] == ["p"]
 
 
 def test_removed_instructions_are_not_a_pin_difference() -> None:

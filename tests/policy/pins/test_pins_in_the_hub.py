@@ -116,8 +116,8 @@ def _argument() -> dict[str, str]:
 
 async def test_a_task_of_a_changed_tool_is_unknown(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": serving_tasks("a")}, modern=True, list_wait=20) as client:
-        made = (await call(client, "a__confirm_delete"))["taskId"]
-        assert (await task(client, "get", made))["taskId"] == made
+        task_id = (await call(client, "a__confirm_delete"))["taskId"]
+        assert (await task(client, "get", task_id))["taskId"] == task_id
     assert run("pin", "--config", str(tmp_path / "servers.json")).returncode == 0
     pins = read_pins(tmp_path / "servers.pins.json")
     for kind, tools in pins["a"].items.items():
@@ -125,16 +125,16 @@ async def test_a_task_of_a_changed_tool_is_unknown(tmp_path: Path) -> None:
             pins["a"].items[kind][name]["description"] = "It was harmless then."  # type: ignore[index]
     async with hub(tmp_path, {"a": serving_tasks("a")}, modern=True, list_wait=20, pins="enforce") as client:
         # It reaches the server, which is another process by now and says so of its own id.
-        with pytest.raises(RpcError) as asked:
-            await task(client, "get", made)
-        assert made not in asked.value.error["message"]
+        with pytest.raises(RpcError) as unknown:
+            await task(client, "get", task_id)
+        assert task_id not in unknown.value.error["message"]
     write_pins(tmp_path / "servers.pins.json", pins)
     async with hub(tmp_path, {"a": serving_tasks("a")}, modern=True, list_wait=20, pins="enforce") as client:
         assert "a__confirm_delete" not in await client.tool_names()
         for verb in ("get", "cancel"):
             with pytest.raises(RpcError) as refused:
-                await task(client, verb, made)
-            assert refused.value.error == {"code": -32602, "message": f"Unknown task: {made[:200]}"}
+                await task(client, verb, task_id)
+            assert refused.value.error == {"code": -32602, "message": f"Unknown task: {task_id[:200]}"}
 
 
 async def test_a_cached_catalog_is_compared_with_the_pins_like_a_live_one(tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ async def test_changed_instructions_are_not_passed_on(tmp_path: Path, mode: str,
     async with serving(changing, "off") as client:
         await client.tool_names()  # what is kept has them
     async with serving(changing, mode, handshake=False) as client:
-        said = (await client.initialize()).get("instructions") or ""
-        assert ("tell me everything" in said) is passed
+        instructions = (await client.initialize()).get("instructions") or ""
+        assert ("tell me everything" in instructions) is passed
 
 
 async def test_changes_made_by_configuration_rules_are_not_pin_differences(tmp_path: Path) -> None:

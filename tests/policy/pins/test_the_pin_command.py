@@ -67,12 +67,12 @@ def test_the_diff_of_a_long_definition_is_short(tmp_path: Path) -> None:
 def test_pin_show_contacts_no_server(tmp_path: Path) -> None:
     changing = Changing(tmp_path, "--record", str(tmp_path / "record"))
     assert changing.pin().returncode == 0
-    asked = (tmp_path / "record").read_bytes()
+    recorded = (tmp_path / "record").read_bytes()
     done = changing.pin("--show")
     assert done.returncode == 0
     assert re.search(r"^a: 3 tools, 1 prompts, [0-9a-f]{16}$", done.stdout, re.MULTILINE)
     assert len(re.findall(r"^  (?:tool|prompt) \w+  [0-9a-f]{16}$", done.stdout, re.MULTILINE)) == 4
-    assert (tmp_path / "record").read_bytes() == asked
+    assert (tmp_path / "record").read_bytes() == recorded
 
 
 def test_pin_and_its_show_and_diff_modes_support_json_output(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_pin_and_its_show_and_diff_modes_support_json_output(tmp_path: Path) -> 
     assert first["servers"][0] | {"fingerprint": ""} == {
         "server": "a", "problem": None, "pinned": False, "differences": [], "fingerprint": "", "tools": 3, "prompts": 1
     }  # fmt: skip
-    shown = json.loads(changing.pin("--show", "--json").stdout)
-    assert shown["file"] == first["file"] == str(changing.pins)
-    (server,) = shown["servers"]
-    assert [(one["kind"], one["name"]) for one in server["items"]] == [
+    pins = json.loads(changing.pin("--show", "--json").stdout)
+    assert pins["file"] == first["file"] == str(changing.pins)
+    (server,) = pins["servers"]
+    assert [(item["kind"], item["name"]) for item in server["items"]] == [
         ("tool", "changed"), ("tool", "look"), ("tool", "mail"), ("prompt", "greet")
     ]  # fmt: skip
     same = changing.pin("--diff", "--json")
@@ -103,12 +103,12 @@ def test_pin_shows_changes_and_writes_them_only_after_confirmation(tmp_path: Pat
     assert changing.pin().returncode == 0  # the first record replaces nothing
     before = changing.pins.read_bytes()
     changing.say(changing.changed(title="Post"))
-    asked = changing.pin()
-    assert (asked.returncode, changing.pins.read_bytes()) == (3, before)
-    assert asked.stdout.startswith("a: tool mail has changed since it was pinned (title)\n")
-    assert re.search(r'^- +"title": "Mail"', asked.stdout, re.MULTILINE)
-    assert re.search(r'^\+ +"title": "Post"', asked.stdout, re.MULTILINE)
-    (token,) = re.findall(r"--confirm ([0-9a-f]{16}) for exactly this$", asked.stderr.strip())
+    unconfirmed = changing.pin()
+    assert (unconfirmed.returncode, changing.pins.read_bytes()) == (3, before)
+    assert unconfirmed.stdout.startswith("a: tool mail has changed since it was pinned (title)\n")
+    assert re.search(r'^- +"title": "Mail"', unconfirmed.stdout, re.MULTILINE)
+    assert re.search(r'^\+ +"title": "Post"', unconfirmed.stdout, re.MULTILINE)
+    (token,) = re.findall(r"--confirm ([0-9a-f]{16}) for exactly this$", unconfirmed.stderr.strip())
     as_json = changing.pin("--json")
     assert (as_json.returncode, json.loads(as_json.stdout)["token"]) == (3, token)
     changing.say(changing.changed(title="Poison"))
@@ -132,28 +132,30 @@ def test_pinning_one_server_keeps_the_pins_of_the_others(tmp_path: Path) -> None
     assert [pins[id].items[TOOL_KIND]["mail"]["title"] for id in ("a", "b")] == ["Mail", "Post"]
     # What is no longer in the configuration is forgotten with the next pin of all.
     files = ["--config", str(write_config(tmp_path, {"b": b.server}, pins="enforce"))]
-    asked = run("pin", *files)
-    assert (asked.returncode, set(read_pins(a.pins))) == (3, {"a", "b"})
-    assert "a: no longer in the configuration, is forgotten\n" in asked.stdout
+    unconfirmed = run("pin", *files)
+    assert (unconfirmed.returncode, set(read_pins(a.pins))) == (3, {"a", "b"})
+    assert "a: no longer in the configuration, is forgotten\n" in unconfirmed.stdout
     assert run("pin", "--yes", *files).returncode == 0
     assert list(read_pins(a.pins)) == ["b"]
 
 
 def test_pins_that_are_recorded_while_another_pin_command_runs_are_kept(tmp_path: Path) -> None:
     config, changing = waiting_for_pins(tmp_path)
-    other = subprocess.Popen([*HUB, "pin", "slow", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with started(tmp_path, other):
+    process = subprocess.Popen(
+        [*HUB, "pin", "slow", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with started(tmp_path, process):
         assert run("pin", "a", "--config", config).returncode == 0
-    assert other.returncode == 0
+    assert process.returncode == 0
     assert set(read_pins(changing.pins)) == {"a", "slow"}
 
 
 def test_a_pin_that_another_pin_command_has_replaced_meanwhile_is_stale(tmp_path: Path) -> None:
     config, changing = waiting_for_pins(tmp_path)
-    other = subprocess.Popen([*HUB, "pin", "a", "slow", "--config", config], stderr=subprocess.PIPE)
-    with started(tmp_path, other):
+    process = subprocess.Popen([*HUB, "pin", "a", "slow", "--config", config], stderr=subprocess.PIPE)
+    with started(tmp_path, process):
         assert run("pin", "a", "--config", config).returncode == 0
-    assert other.returncode == 4
+    assert process.returncode == 4
     assert set(read_pins(changing.pins)) == {"a"}
 
 
@@ -162,26 +164,26 @@ def waiting_for_pins(directory: Path) -> tuple[str, Changing]:
     os.mkfifo(directory / "started")
     os.mkfifo(directory / "go")
     changing = Changing(directory)
-    words = shlex.join([str(changing.server["command"]), *map(str, changing.server["args"])])
-    script = f"cd {shlex.quote(str(directory))}; echo > started; read line < go; exec {words}"
+    command = shlex.join([str(changing.server["command"]), *map(str, changing.server["args"])])
+    script = f"cd {shlex.quote(str(directory))}; echo > started; read line < go; exec {command}"
     slow = {**changing.server, "command": "/bin/sh", "args": ["-c", script]}
     return str(write_config(directory, {"a": changing.server, "slow": slow}, pins="enforce")), changing
 
 
 @contextmanager
-def started(directory: Path, other: subprocess.Popen[bytes]) -> Iterator[None]:
+def started(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Runs the block while the command waits for `slow`, then lets it end."""
     pipes = [os.open(directory / name, os.O_RDWR | os.O_NONBLOCK) for name in ("started", "go")]
     try:
         assert select.select([pipes[0]], [], [], PATIENCE)[0]
         yield
         os.write(pipes[1], b"\n")
-        other.communicate(timeout=PATIENCE)
+        process.communicate(timeout=PATIENCE)
     finally:
         for pipe in pipes:
             os.close(pipe)
-        other.kill()
-        other.wait(PATIENCE)
+        process.kill()
+        process.wait(PATIENCE)
 
 
 def test_pin_fails_for_an_unavailable_server_and_keeps_its_pins(tmp_path: Path) -> None:
@@ -208,8 +210,8 @@ def test_check_reports_every_difference(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say({"new": {**TOOLS["look"], "name": "new", "title": "N"}, "mail": {**TOOLS["mail"], "title": "Post"}})
-    for mode, held in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
-        end = f"{held} [HUB-901]"
+    for mode, consequence in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
+        end = f"{consequence} [HUB-901]"
         done = run("check", "--config", str(changing.config(mode)))
         assert done.returncode == 0
         assert f"warning: a: tool mail: pins: it has changed since it was pinned (title){end}\n" in done.stdout

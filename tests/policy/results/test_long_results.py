@@ -63,8 +63,8 @@ def test_a_page_is_readable_only_by_its_caller_until_it_expires() -> None:
     last = store.read(f"{uri}/3", "one")
     assert last is not None
     assert "next" not in last["_meta"]["mcp-hub/long-result"]
-    for other in (f"{uri}/0", f"{uri}/4", f"{uri}/x", f"{uri}/1/1", uri[:-1], f"{uri}/\u0661"):
-        assert store.read(other, "one") is None
+    for unknown_uri in (f"{uri}/0", f"{uri}/4", f"{uri}/x", f"{uri}/1/1", uri[:-1], f"{uri}/\u0661"):
+        assert store.read(unknown_uri, "one") is None
     assert store.read(uri, "two") is None
     assert store.read(uri, None) is None
     clock.now = KEPT_SECONDS + 1
@@ -92,11 +92,11 @@ def test_expired_results_are_dropped_when_a_new_one_is_stored() -> None:
     small = {"content": [{"type": "text", "text": "x"}]}
     store.keep(blob, None, 1024)
     clock.now = KEPT_SECONDS / 2
-    kept, _ = store.keep(small, None, 1024)
+    earlier_uri, _ = store.keep(small, None, 1024)
     clock.now = KEPT_SECONDS + 1
-    other, _ = store.keep(blob, None, 1024)
-    assert store.read(kept, None) is not None, "only what is too old has made room"
-    assert store.read(other, None) is not None
+    new_uri, _ = store.keep(blob, None, 1024)
+    assert store.read(earlier_uri, None) is not None, "only what is too old has made room"
+    assert store.read(new_uri, None) is not None
 
 
 def test_structured_content_and_other_members_have_a_page_of_json_each() -> None:
@@ -105,11 +105,11 @@ def test_structured_content_and_other_members_have_a_page_of_json_each() -> None
         "structuredContent": {"rows": ["y" * 5000]},
         "_meta": {"z": "z" * 5000},
     }
-    text, structured, others = pages_of(result, 1024).all
+    text, structured, members = pages_of(result, 1024).all
     assert text.mime_type == "text/plain"
     assert json.loads(structured.text or "") == result["structuredContent"]
-    assert json.loads(others.text or "") == {"_meta": result["_meta"]}
-    assert {structured.mime_type, others.mime_type} == {"application/json"}
+    assert json.loads(members.text or "") == {"_meta": result["_meta"]}
+    assert {structured.mime_type, members.mime_type} == {"application/json"}
 
 
 @pytest.mark.parametrize("block", [{"type": "future", "x": 1}, "no block", {"type": "text", "text": None}])

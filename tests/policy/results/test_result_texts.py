@@ -58,30 +58,30 @@ def test_json_is_cut_to_valid_json_that_fits(
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_json_list_is_cut_after_a_whole_record_and_states_the_total(indent: int | None) -> None:
     part = cut_text(json.dumps(RECORDS, indent=indent), 2000, cut_to_tokens)
-    shown = json.loads(part.text)
-    assert shown == RECORDS[: len(shown)]
-    assert len(shown) > 30
-    assert part.of == f"{len(shown)} of 1,000 items"
+    records = json.loads(part.text)
+    assert records == RECORDS[: len(records)]
+    assert len(records) > 30
+    assert part.of == f"{len(records)} of 1,000 items"
     nested = cut_text(json.dumps({"total": 1000, "found": {"rows": RECORDS}}, indent=indent), 2000, cut_to_tokens)
-    shown = json.loads(nested.text)["found"]["rows"]
-    assert shown == RECORDS[: len(shown)]
-    assert nested.of == f"{len(shown)} of 1,000 items of found.rows"
+    records = json.loads(nested.text)["found"]["rows"]
+    assert records == RECORDS[: len(records)]
+    assert nested.of == f"{len(records)} of 1,000 items of found.rows"
 
 
 def test_a_long_string_in_json_is_cut_inside() -> None:
     part = cut_text(json.dumps({"title": "t", "body": "word " * 5000, "more": 1}), 100, cut_to_tokens)
-    shown = json.loads(part.text)
-    assert shown["title"] == "t"
-    assert shown["body"].startswith("word word")
-    assert shown["body"].endswith("…")
+    value = json.loads(part.text)
+    assert value["title"] == "t"
+    assert value["body"].startswith("word word")
+    assert value["body"].endswith("…")
 
 
 @pytest.mark.parametrize("room", range(20, 300, 7))
 def test_a_markdown_table_is_cut_after_a_whole_row(room: int) -> None:
     lines = ["Users:", "", "| id | name |", "|---|---|", *(f"| {row} | user {row} |" for row in range(100))]
     part = cut_text("\n".join(lines), room, cut_to_tokens)
-    shown = part.text.split("\n")
-    assert shown == lines[: len(shown)]
+    cut_lines = part.text.split("\n")
+    assert cut_lines == lines[: len(cut_lines)]
     assert part.of.endswith(" of 104 lines")
 
 
@@ -94,12 +94,12 @@ def test_csv_is_cut_after_a_whole_record(room: int, separator: str) -> None:
     ]
     text = "\n".join(separator.join(f'"{cell}"' if "\n" in cell else cell for cell in row) for row in rows)
     part = cut_text(text, room, cut_to_tokens)
-    shown = [*csv.reader(part.text.splitlines(keepends=True), delimiter=separator)]
-    assert [[cell.replace("\r", "") for cell in row] for row in shown] == rows[: len(shown)]
+    cut_rows = [*csv.reader(part.text.splitlines(keepends=True), delimiter=separator)]
+    assert [[cell.replace("\r", "") for cell in row] for row in cut_rows] == rows[: len(cut_rows)]
 
 
 def test_json_lines_are_cut_between_lines() -> None:
-    lines = [json.dumps(one) for one in RECORDS]
+    lines = [json.dumps(record) for record in RECORDS]
     part = cut_text("\n".join(lines), 500, cut_to_tokens)
     assert part.text.split("\n") == lines[: part.text.count("\n") + 1]
     assert part.of.endswith(" of 1,000 lines")

@@ -19,12 +19,12 @@ KEY = "mcp-hub/long-result"
 
 
 async def all_pages(client: StdioClient, uri: str | None) -> list[dict[str, Any]]:
-    found = []
+    contents = []
     while uri is not None:
         page = await client.request("resources/read", {"uri": uri})
-        found += page["contents"]
+        contents += page["contents"]
         uri = page["_meta"][KEY].get("next")
-    return found
+    return contents
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -130,24 +130,24 @@ async def test_clients_that_validate_output_schemas_accept_shortened_and_changed
         last = f"{result.meta[KEY]['uri']}/{result.meta[KEY]['pages']}"
         (page,) = (await client.read_resource(last)).contents
         assert json.loads(page.text) == {"rows": ["y" * 50] * 1000, "total": 1000}  # type: ignore[union-attr]
-        word = await client.call_tool("a__words", {"count": 3})
-        assert [block.text for block in word.content] == ["word"]  # type: ignore[union-attr]
+        result_of_words = await client.call_tool("a__words", {"count": 3})
+        assert [block.text for block in result_of_words.content] == ["word"]  # type: ignore[union-attr]
 
 
 async def test_only_its_caller_can_read_the_pages_of_a_result(tmp_path: Path) -> None:
     async with (
         network_hub(tmp_path / "hub", {"a": fake(max_result_bytes=1024)}) as (_, base),
-        sdk(base + "/mcp", "handshake") as one,
-        sdk(base + "/mcp", "handshake") as two,
-        sdk(base + "/mcp", "modern") as three,
+        sdk(base + "/mcp", "handshake") as first,
+        sdk(base + "/mcp", "handshake") as second,
+        sdk(base + "/mcp", "modern") as third,
     ):
-        result = await one.call_tool("a__big", {"bytes": 5000})
+        result = await first.call_tool("a__big", {"bytes": 5000})
         assert result.meta is not None
         uri = result.meta[KEY]["next"]
-        assert (await one.read_resource(uri)).contents
-        for other in (two, three):
+        assert (await first.read_resource(uri)).contents
+        for client in (second, third):
             with pytest.raises(MCPError) as refused:
-                await other.read_resource(uri)
+                await client.read_resource(uri)
             assert refused.value.code in (-32002, -32602)
 
 
@@ -258,7 +258,7 @@ async def test_functions_that_never_end_are_ended_when_there_are_many(tmp_path: 
         before = await client.text("a__meta")
         hanging = [client.start("tools/call", {"name": "a__echo", "arguments": {}}) for _ in range(40)]
         async with asyncio.timeout(PATIENCE):
-            codes = {(await one)["result"]["_meta"]["mcp-hub/error"]["code"] for one in hanging}
+            codes = {(await call)["result"]["_meta"]["mcp-hub/error"]["code"] for call in hanging}
         assert codes <= {"timeout", "tool_error"}
         await process_other_than(client, before)
 

@@ -56,7 +56,7 @@ async def shaped(result: Json, *, schema: Json | None = None, store: LongResults
     """What ShapeResult makes of the result of a call of a modern client."""
     server = Server(id="a", namespace="", transport="stdio", command="x", **rules)
 
-    async def function(name: str, call: Json, given: Json, options: Json) -> Json | None:
+    async def function(name: str, call: Json, value: Json, options: Json) -> Json | None:
         raise AssertionError(f"{name} is not called here")
 
     async def upstream(call: Call) -> Json:
@@ -70,11 +70,13 @@ async def shaped(result: Json, *, schema: Json | None = None, store: LongResults
 
 @given(blocks=st.lists(BLOCKS, max_size=5), room=st.integers(1, 6000))
 def test_only_texts_are_cut_and_all_blocks_together_fit_the_limit(blocks: list[Json], room: int) -> None:
-    kept, shown, _ = shortened_content(blocks, room)
-    assert shown <= room
-    assert len(encode(kept)) <= room + 2
-    whole = {json.dumps(block) for block in blocks}
-    assert all(json.dumps(block) in whole for block in kept if block["type"] != "text"), "only texts are ever cut"
+    shortened, size, _ = shortened_content(blocks, room)
+    assert size <= room
+    assert len(encode(shortened)) <= room + 2
+    originals = {json.dumps(block) for block in blocks}
+    assert all(json.dumps(block) in originals for block in shortened if block["type"] != "text"), (
+        "only texts are ever cut"
+    )
 
 
 @given(result=RESULTS, limit=st.integers(1, 6000))
@@ -105,12 +107,12 @@ def test_blocks_left_out_after_a_long_text_are_named_and_small_images_stay() -> 
         {"type": "resource", "resource": {"uri": "x:y", "mimeType": "text/csv", "text": "1,2\n" * 1000}},
         {"type": "image", "mimeType": "image/gif", "data": "AA=="},
     ]
-    kept, _, _ = shortened_content(blocks, 2000)
-    assert [block["type"] for block in kept] == ["text", "text", "text", "image"]
-    assert kept[0]["text"].endswith("word")
-    assert "image/png" in kept[1]["text"]
-    assert "text/csv" in kept[2]["text"]
-    assert kept[3] == blocks[4]
+    shortened, _, _ = shortened_content(blocks, 2000)
+    assert [block["type"] for block in shortened] == ["text", "text", "text", "image"]
+    assert shortened[0]["text"].endswith("word")
+    assert "image/png" in shortened[1]["text"]
+    assert "text/csv" in shortened[2]["text"]
+    assert shortened[3] == blocks[4]
 
 
 @given(value=VALUES, room=st.integers(64, 4000))
@@ -297,10 +299,10 @@ async def test_a_result_above_its_token_limit_states_what_is_left_out_and_its_ur
     records = [{"id": number, "name": f"user {number}"} for number in range(500)]
     text = json.dumps(records)
     short = await shaped({"content": [{"type": "text", "text": text}]}, store=store, settings=LIMIT)
-    shown = json.loads(short["content"][0]["text"])
-    assert shown == records[: len(shown)]
+    first_records = json.loads(short["content"][0]["text"])
+    assert first_records == records[: len(first_records)]
     assert 150 < tokens_of(short) <= 200
-    assert f"{len(shown)} of 500 items" in short["content"][1]["text"]
+    assert f"{len(first_records)} of 500 items" in short["content"][1]["text"]
     facts = short["_meta"][META_KEY]
     assert facts["tokens"] == estimate_tokens(text)
     pages = [store.read(f"{facts['uri']}/{page}", None) for page in range(1, facts["pages"] + 1)]

@@ -1,4 +1,4 @@
-"""The clean corpus: what real servers say of themselves. As a program: what the screen makes of it."""
+"""The clean corpus: the items and the instructions of real servers. As a program, it prints their flags."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Said:
     value: Any
 
 
-def _more() -> dict[str, Entry]:
+def _further_servers() -> dict[str, Entry]:
     """Servers that the catalogue has no call for; none of them opens a browser to list what it has."""
     cli = installed(NPM / "@playwright" / "mcp" / "cli.js")
     return {
@@ -47,20 +47,24 @@ def _more() -> dict[str, Entry]:
 
 @contextlib.asynccontextmanager
 async def clean_corpus(directory: Path) -> AsyncIterator[list[Said]]:
-    """Everything the real servers list and say, each of them started for it. Fails where one is not there."""
-    async with real_servers(directory, SERVERS) as place:
-        path = place.tmp / "clean.json"
+    """Starts the real servers and yields all their items and instructions. Fails if one of them does not start."""
+    async with real_servers(directory, SERVERS) as environment:
+        path = environment.tmp / "clean.json"
         path.touch(mode=0o600)
-        path.write_text(json.dumps({"servers": {n: SERVERS_BY_NAME[n].entry(place) for n in SERVERS} | _more()}))
+        path.write_text(
+            json.dumps({"servers": {n: SERVERS_BY_NAME[n].entry(environment) for n in SERVERS} | _further_servers()})
+        )
         async with Engine(load_config(path)) as hub:
             await connect_all(hub)
-            absent = {one.server.id: one.error for one in hub.upstreams.values() if one.error is not None}
+            absent = {
+                upstream.server.id: upstream.error for upstream in hub.upstreams.values() if upstream.error is not None
+            }
             if absent:
                 raise RuntimeError(f"not there: {absent}; run scripts/peers")
-            yield list(_said(hub))
+            yield list(_items_of(hub))
 
 
-def _said(hub: Engine) -> Iterator[Said]:
+def _items_of(hub: Engine) -> Iterator[Said]:
     for id, upstream in hub.upstreams.items():
         for kind in KINDS:
             for wire in upstream.lists.items.get(kind, ()):
@@ -69,27 +73,29 @@ def _said(hub: Engine) -> Iterator[Said]:
             yield Said(id, None, "instructions", upstream.agreement.instructions)
 
 
-def flags(said: Said, corpus: list[Said]) -> tuple[Flag, ...]:
-    """All the screen finds in one of them, beside the others."""
-    if said.kind is None:
-        return flags_of_instructions(said.value)
-    own = {one.name for one in corpus if one.server == said.server and one.kind is TOOLS}
-    others = {one.name for one in corpus if one.server != said.server and one.kind is TOOLS} - own
-    distinct = {name for name in others if is_distinct(name)}
-    return (*flags_of_item(said.kind, said.value), *foreign_names(said.kind, said.value, distinct, others - distinct))
+def flags(item: Said, corpus: list[Said]) -> tuple[Flag, ...]:
+    """Returns the flags of one item of the corpus, screened beside the items of the other servers."""
+    if item.kind is None:
+        return flags_of_instructions(item.value)
+    own = {entry.name for entry in corpus if entry.server == item.server and entry.kind is TOOLS}
+    foreign = {entry.name for entry in corpus if entry.server != item.server and entry.kind is TOOLS} - own
+    distinct = {name for name in foreign if is_distinct(name)}
+    return (*flags_of_item(item.kind, item.value), *foreign_names(item.kind, item.value, distinct, foreign - distinct))
 
 
 async def _main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         os.environ.setdefault("FASTMCP_CHECK_FOR_UPDATES", "off")
         async with clean_corpus(Path(directory)) as corpus:
-            found = [(one, flag) for one in corpus for flag in flags(one, corpus)]
-    for one, flag in found:
-        kind = one.kind.unknown if one.kind is not None else "its"
-        print(f"{one.server}: {kind} {printable(one.name, 80)}: {flag.rule} in {flag.where}: {printable(flag.excerpt)}")
-    flagged = len({(one.server, one.kind, one.name) for one, _ in found})
-    tools = sum(one.kind is TOOLS for one in corpus)
-    servers = len({one.server for one in corpus})
+            flagged_items = [(item, flag) for item in corpus for flag in flags(item, corpus)]
+    for item, flag in flagged_items:
+        kind = item.kind.unknown if item.kind is not None else "its"
+        print(
+            f"{item.server}: {kind} {printable(item.name, 80)}: {flag.rule} in {flag.where}: {printable(flag.excerpt)}"
+        )
+    flagged = len({(item.server, item.kind, item.name) for item, _ in flagged_items})
+    tools = sum(item.kind is TOOLS for item in corpus)
+    servers = len({item.server for item in corpus})
     print(f"{flagged} of {len(corpus)} flagged ({flagged / len(corpus):.1%}): {servers} servers, {tools} tools", end="")
     print(f", {len(corpus) - tools} resources, templates, prompts and instructions")
     return 0

@@ -9,13 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 
-def tool(description: str = "Adds two numbers.", name: str = "add", **more: Any) -> dict[str, Any]:
+def tool(description: str = "Adds two numbers.", name: str = "add", **members: Any) -> dict[str, Any]:
     numbers = {"a": {"type": "number"}, "b": {"type": "number"}}
-    return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": numbers}, **more}
+    return {
+        "name": name,
+        "description": description,
+        "inputSchema": {"type": "object", "properties": numbers},
+        **members,
+    }
 
 
-def taking(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return tool(inputSchema={"type": "object", "properties": properties, **more})
+def taking(properties: dict[str, Any], **members: Any) -> dict[str, Any]:
+    return tool(inputSchema={"type": "object", "properties": properties, **members})
 
 
 def tags(text: str) -> str:

@@ -51,7 +51,7 @@ async def test_no_text_of_real_servers_is_flagged(tmp_path: Path) -> None:
     """The figure of docs/trust.md; `scripts/screen` prints it."""
     async with clean_corpus(tmp_path) as corpus:
         assert len(corpus) >= 100
-        assert [(one.server, one.name, flag) for one in corpus for flag in flags(one, corpus)] == []
+        assert [(item.server, item.name, flag) for item in corpus for flag in flags(item, corpus)] == []
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_every_part_of_a_prompt_a_skill_and_a_resource_is_read() -> None:
         assert [(flag.rule, flag.where) for flag in flags_of_item(PROMPTS, prompt)] == [("ignore-instructions", where)]
     skill = {"uri": "x:/a/SKILL.md", "frontmatter": {"name": "a", "description": "d", "more": [poison]}}
     assert [flag.where for flag in flags_of_item(SKILLS, skill)] == ["frontmatter.more[0]"]
-    found = flags_of_item(RESOURCES, {"uri": "x:", "name": "x", "description": poison})
-    assert [(flag.rule, flag.where) for flag in found] == [("ignore-instructions", "description")]
+    flags_of_resource = flags_of_item(RESOURCES, {"uri": "x:", "name": "x", "description": poison})
+    assert [(flag.rule, flag.where) for flag in flags_of_resource] == [("ignore-instructions", "description")]
 
 
 def test_texts_of_the_configuration_are_not_flagged() -> None:

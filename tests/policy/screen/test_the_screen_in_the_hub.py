@@ -24,10 +24,10 @@ LISTS = {
 }
 
 
-def entry(directory: Path, lists: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def entry(directory: Path, lists: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     path = directory / "lists.json"
     path.write_text(json.dumps(lists or LISTS))
-    return fake("--lists", str(path), "--name", "a", **more)
+    return fake("--lists", str(path), "--name", "a", **options)
 
 
 def serving(directory: Path, screen: Any = None, **options: Any) -> Any:
@@ -80,8 +80,8 @@ async def test_a_flagged_item_in_quarantine_looks_like_one_that_does_not_exist(t
                 "a__xyz",
             ),
         ):
-            other = json.loads(json.dumps(params).replace(name, unknown))
-            assert await error_of(client, method, params) == (await error_of(client, method, other)).replace(
+            unknown_params = json.loads(json.dumps(params).replace(name, unknown))
+            assert await error_of(client, method, params) == (await error_of(client, method, unknown_params)).replace(
                 unknown, name
             )
 
@@ -205,8 +205,8 @@ async def test_poisoned_instructions_are_withheld_only_in_quarantine_mode(
     async with serving(tmp_path, "off") as client:
         await client.tool_names()  # from now on they are kept
     async with serving(tmp_path, screen, handshake=False) as client:
-        said = (await client.initialize()).get("instructions") or ""
-        assert ("Ignore all previous" in said) is passed
+        instructions = (await client.initialize()).get("instructions") or ""
+        assert ("Ignore all previous" in instructions) is passed
 
 
 async def test_praise_and_names_of_other_tools_are_reported_and_not_withheld(tmp_path: Path) -> None:
@@ -227,7 +227,10 @@ def test_check_shows_every_flag_and_whether_it_withholds_an_item(tmp_path: Path)
     config = write_config(tmp_path, {"a": entry(tmp_path)})
     done = run("check", "--json", "--config", str(config))
     assert done.returncode == 0
-    found = {(one["kind"], one["name"], one["problem"].split()[1]) for one in json.loads(done.stdout)["findings"]}
+    flagged = {
+        (finding["kind"], finding["name"], finding["problem"].split()[1])
+        for finding in json.loads(done.stdout)["findings"]
+    }
     assert {
         ("tool", "add", "hide-from-user"),
         ("tool", "add", "secret-files"),
@@ -235,7 +238,7 @@ def test_check_shows_every_flag_and_whether_it_withholds_an_item(tmp_path: Path)
         ("prompt", "greet", "secret-files"),
         ("resource", "fake://a/one", "secret-files"),
         ("its", "instructions", "ignore-instructions"),
-    } <= found
+    } <= flagged
     text = run("check", "--config", str(config)).stdout
     assert "tool see\\u202e: screen: bidi-characters in its name" in text
     assert "; it is kept back [HUB-902]\n" in text
@@ -244,9 +247,11 @@ def test_check_shows_every_flag_and_whether_it_withholds_an_item(tmp_path: Path)
 def test_the_whole_poisoned_corpus_is_shown_by_check(tmp_path: Path) -> None:
     tools = [{**poisoned, "name": f"t{n}"} for n, (_, poisoned) in enumerate(POISONED.values())]
     config = write_config(tmp_path, {"a": entry(tmp_path, {"tools": tools})})
-    found = json.loads(run("check", "--json", "--config", str(config)).stdout)["findings"]
+    findings = json.loads(run("check", "--json", "--config", str(config)).stdout)["findings"]
     unnamed = [n for n, name in enumerate(POISONED) if name != "hidden in its name"]
-    assert {one["name"] for one in found if one["problem"].startswith("screen")} >= {f"t{n}" for n in unnamed}
+    assert {finding["name"] for finding in findings if finding["problem"].startswith("screen")} >= {
+        f"t{n}" for n in unnamed
+    }
 
 
 def test_explain_names_the_screening_rule(tmp_path: Path) -> None:
@@ -262,7 +267,7 @@ def test_explain_names_the_screening_rule(tmp_path: Path) -> None:
     ["loud", {"mode": "loud"}, {"quarantine": ["nothing"]}, {"ignore": ["nothing"]}, {"max_description": 0}, 5],
 )
 def test_an_unknown_rule_is_an_error_of_the_file(tmp_path: Path, screen: Any) -> None:
-    for root, more in (({"screen": screen}, {}), ({}, {"screen": screen})):
-        done = run("check", "--config", str(write_config(tmp_path, {"a": fake(**more)}, **root)))
+    for root, options in (({"screen": screen}, {}), ({}, {"screen": screen})):
+        done = run("check", "--config", str(write_config(tmp_path, {"a": fake(**options)}, **root)))
         assert done.returncode == 2
         assert "screen" in done.stderr

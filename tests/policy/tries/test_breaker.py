@@ -98,12 +98,12 @@ async def test_only_one_of_many_concurrent_calls_is_the_probe() -> None:
     policy = breaker(clock, 1)
     await outcome(policy, LOST)
     clock.now = 10
-    asked = 0
+    attempts = 0
     go = asyncio.Event()
 
     async def answer(_: Call) -> Json:
-        nonlocal asked
-        asked += 1
+        nonlocal attempts
+        attempts += 1
         await go.wait()
         return {}
 
@@ -112,9 +112,9 @@ async def test_only_one_of_many_concurrent_calls_is_the_probe() -> None:
         refused, _ = await asyncio.wait(calls[1:])
         go.set()
         await calls[0]
-    assert asked == 1
-    for one in refused:
-        error = one.exception()
+    assert attempts == 1
+    for task in refused:
+        error = task.exception()
         assert isinstance(error, CircuitOpen)
         assert error.retry_after is not None
 

@@ -25,10 +25,10 @@ SENTENCE = (
 @contextlib.asynccontextmanager
 async def site() -> AsyncIterator[tuple[str, list[str]]]:
     """A web site on loopback: its base, and the paths it was asked for."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def page(request: web.Request) -> web.Response:
-        asked.append(request.path)
+        requested.append(request.path)
         if request.path == "/to-dataset":
             return web.Response(status=302, headers={"Location": "https://huggingface.co/datasets/x"})
         if request.path == "/to-denied":
@@ -38,7 +38,7 @@ async def site() -> AsyncIterator[tuple[str, list[str]]]:
         return web.Response(text="<h1>Title</h1><p>Some <b>bold</b> text.</p>", content_type="text/html")
 
     async with loopback_site(page) as port:
-        yield f"http://127.0.0.1:{port}", asked
+        yield f"http://127.0.0.1:{port}", requested
 
 
 ALLOWED: dict[str, Any] = {"web": {"allow_addresses": ["127.0.0.1"]}}
@@ -78,21 +78,21 @@ async def test_other_tools_and_calls_without_a_url_have_no_fallback(
 ) -> None:
     """Check 22, its second half."""
     servers = {"c": counting(tmp_path, "die-after")}
-    async with site() as (base, asked), hub(tmp_path, servers, **ALLOWED) as client:
-        given = {name: value.format(base) for name, value in arguments.items()}
-        result = await client.call(f"c__{tool}", given)
+    async with site() as (base, requested), hub(tmp_path, servers, **ALLOWED) as client:
+        call_arguments = {name: value.format(base) for name, value in arguments.items()}
+        result = await client.call(f"c__{tool}", call_arguments)
         assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
-        assert asked == []
+        assert requested == []
 
 
 async def test_the_failures_that_trigger_the_fallback_are_configurable(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "error", "error")}
-    async with site() as (base, asked):
+    async with site() as (base, requested):
         (tmp_path / "one").mkdir()
         async with hub(tmp_path / "one", servers, **ALLOWED) as client:
             result = await client.call("c__scrape", {"url": f"{base}/page"})
             assert result["content"][0]["text"] == "the tool says no"
-            assert asked == []
+            assert requested == []
         rules = {"fallback": {"on": ["tool_error"], "tools": ["c/scr*"]}}
         async with hub(tmp_path, servers, **ALLOWED, **rules) as client:
             result = await client.call("c__scrape", {"url": f"{base}/page"})
@@ -121,21 +121,21 @@ async def test_an_open_breaker_triggers_the_fallback(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["to-dataset", "to-denied"])
 async def test_the_guard_applies_to_redirects_of_the_fallback(tmp_path: Path, path: str) -> None:
     servers = {"c": counting(tmp_path, "die-after")}
-    async with site() as (base, asked):
+    async with site() as (base, requested):
         guard = {"deny_urls": [f"{base.removeprefix('http://')}/denied"]}
         async with hub(tmp_path, servers, guard=guard, **ALLOWED) as client:
             result = await client.call("c__scrape", {"url": f"{base}/{path}"})
             assert result["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"
             assert result["content"][0]["text"] == SENTENCE
-        assert "/denied" not in asked
+        assert "/denied" not in requested
 
 
 async def test_private_addresses_are_not_fetched_unless_allowed(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "die-after")}
-    async with site() as (base, asked), hub(tmp_path, servers) as client:
+    async with site() as (base, requested), hub(tmp_path, servers) as client:
         result = await client.call("c__scrape", {"url": f"{base}/page"})
         assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
-        assert asked == []
+        assert requested == []
 
 
 async def test_a_fallback_does_not_delay_other_calls(tmp_path: Path) -> None:

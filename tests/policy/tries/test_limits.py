@@ -128,20 +128,20 @@ async def test_no_slot_is_lost_or_granted_twice_in_any_order_of_events() -> None
     for number in range(600):
         name = f"{number}"
         await desk.come(name, numbers.choice("abcd"))
-        alive = [one for one, task in desk.tasks.items() if not task.done()]
-        inside = [one for one in desk.through if one in alive]
+        alive = [key for key, task in desk.tasks.items() if not task.done()]
+        inside = [key for key in desk.through if key in alive]
         assert len(inside) <= 3
         assert len(alive) - len(inside) <= 6
         assert desk.policy._slots["a"].waiting.size == len(alive) - len(inside)
         if numbers.random() < 0.9 and alive:
-            gone = numbers.choice(alive)
+            leaving = numbers.choice(alive)
             if numbers.random() < 0.5:
-                desk.tasks[gone].cancel()
+                desk.tasks[leaving].cancel()
             else:
-                desk._go[gone].set()
+                desk._go[leaving].set()
             if numbers.random() < 0.5:
                 await asyncio.sleep(0)
-    while alive := [one for one, task in desk.tasks.items() if not task.done()]:
+    while alive := [key for key, task in desk.tasks.items() if not task.done()]:
         await desk.leave(alive[0])
     slots = desk.policy._slots["a"]
     assert (slots._in_use, slots.waiting.size, len(slots._of_caller)) == (0, 0, 0)
@@ -209,16 +209,16 @@ async def test_one_caller_does_not_take_all_slots(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with (
         network_hub(tmp_path / "hub", {"a": fake("--record", str(record), limits=limits)}) as (_, base),
-        sdk(base + "/mcp", "handshake") as one,
-        sdk(base + "/mcp", "handshake") as two,
+        sdk(base + "/mcp", "handshake") as first,
+        sdk(base + "/mcp", "handshake") as second,
     ):
         async with asyncio.timeout(PATIENCE):
-            sleeping = asyncio.ensure_future(one.call_tool("a__sleep", {"seconds": 20}))
+            sleeping = asyncio.ensure_future(first.call_tool("a__sleep", {"seconds": 20}))
             while b'"sleep"' not in record.read_bytes():
-                assert not (await two.call_tool("a__echo", {"text": "x"})).is_error
-            refused = await one.call_tool("a__echo", {"text": "x"})
+                assert not (await second.call_tool("a__echo", {"text": "x"})).is_error
+            refused = await first.call_tool("a__echo", {"text": "x"})
             assert refused.meta is not None
             assert refused.meta["mcp-hub/error"]["code"] == "overloaded"
-            assert not (await two.call_tool("a__echo", {"text": "x"})).is_error
+            assert not (await second.call_tool("a__echo", {"text": "x"})).is_error
             sleeping.cancel()
             await asyncio.wait([sleeping])

@@ -69,8 +69,8 @@ async def test_reading_a_resource_is_retried(tmp_path: Path) -> None:
 async def test_a_call_is_repeated_if_its_server_ended_before_the_call_was_sent(tmp_path: Path) -> None:
     """The server ends when it is told what to log, which the hub does before the call."""
     async with hub(tmp_path, {"c": counting(tmp_path, "die-before")}, modern=True) as client:
-        wanted = {"_meta": {"io.modelcontextprotocol/logLevel": "debug"}}
-        result = await client.call("c__effect", **wanted)
+        params = {"_meta": {"io.modelcontextprotocol/logLevel": "debug"}}
+        result = await client.call("c__effect", **params)
     assert result["content"][0]["text"] == "effect done"
     assert written(tmp_path, "got effect") == 1
 
@@ -123,7 +123,7 @@ async def test_a_call_to_a_killed_server_fails_after_two_failed_starts_whatever_
         async with asyncio.timeout(PATIENCE):  # the supervisor goes on by itself
             while (await client.call("up__echo", {"text": "x"})).get("isError"):
                 pass
-    record = next(one for one in map(json.loads, calls.read_text().splitlines()) if one["code"] is not None)
+    record = next(entry for entry in map(json.loads, calls.read_text().splitlines()) if entry["code"] is not None)
     assert 2 <= record["attempts"] <= 3  # one more where the call was under way when the server was killed
     assert any("2 times in a row" in note for note in record["notes"])
     assert started <= 4  # with those of the supervisor in between

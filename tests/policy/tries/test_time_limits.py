@@ -40,8 +40,8 @@ async def test_time_limits_of_the_same_moment_all_fire() -> None:
             await asyncio.Event().wait()
 
     async with asyncio.timeout(HANG_BOUND):
-        ended = await asyncio.gather(*(limited() for _ in range(20)), return_exceptions=True)
-    assert {type(one) for one in ended} == {TimeoutError}
+        results = await asyncio.gather(*(limited() for _ in range(20)), return_exceptions=True)
+    assert {type(result) for result in results} == {TimeoutError}
 
 
 async def test_a_time_limit_left_early_never_fires() -> None:
@@ -74,17 +74,17 @@ async def test_a_suspended_time_limit_does_not_fire_until_resumed() -> None:
 
 async def test_a_time_limit_whose_block_has_ended_is_not_resumed() -> None:
     async with asyncio.timeout(HANG_BOUND):
-        with TimeLimit(0.01) as left_suspended:
-            left_suspended.suspend()
-        left_suspended.resume()
-        with TimeLimit(0.01) as left:
+        with TimeLimit(0.01) as suspended:
+            suspended.suspend()
+        suspended.resume()
+        with TimeLimit(0.01) as finished:
             pass
-        left.suspend()
-        left.resume()
+        finished.suspend()
+        finished.resume()
         with pytest.raises(TimeoutError), TimeLimit(0.03):
             await asyncio.Event().wait()
-        assert not left_suspended.expired
-        assert not left.expired
+        assert not suspended.expired
+        assert not finished.expired
 
 
 async def test_an_inner_time_limit_does_not_affect_the_outer_one() -> None:
@@ -118,7 +118,7 @@ def test_time_limits_do_not_keep_an_ended_loop_alive() -> None:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(limited())
     loop.close()
-    kept = weakref.ref(loop)
+    reference = weakref.ref(loop)
     del loop
     gc.collect()
-    assert kept() is None
+    assert reference() is None
