@@ -51,9 +51,9 @@ class Browsing:
 
 def ref_of(snapshot: str, element: str) -> str:
     """The reference of the element whose line in a snapshot begins so, such as `button "Send"`."""
-    found = re.search(rf"- {re.escape(element)}[^\n]*? \[ref=(\w+)\]", snapshot)
-    assert found is not None, f"{element} is not in\n{snapshot}"
-    return found[1]
+    match = re.search(rf"- {re.escape(element)}[^\n]*? \[ref=(\w+)\]", snapshot)
+    assert match is not None, f"{element} is not in\n{snapshot}"
+    return match[1]
 
 
 def chromiums(pid: int) -> list[psutil.Process]:

@@ -47,11 +47,11 @@ async def browser(site: Site) -> AsyncIterator[Browsing]:
 
 
 def resource(result: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [block["resource"] for block in result["content"] if block["type"] == "resource"]
-    return dict(found)
+    (embedded,) = [block["resource"] for block in result["content"] if block["type"] == "resource"]
+    return dict(embedded)
 
 
-async def seen(browser: Browsing, **arguments: Any) -> Picture:
+async def screenshot(browser: Browsing, **arguments: Any) -> Picture:
     result = await browser.call("take_screenshot", **arguments)
     (image,) = [block for block in result["content"] if block["type"] == "image"]
     assert image["mimeType"] == "image/png"
@@ -60,16 +60,16 @@ async def seen(browser: Browsing, **arguments: Any) -> Picture:
 
 async def test_a_screenshot_shows_the_viewport(browser: Browsing, site: Site) -> None:
     await browser.call("navigate", url=site.url("/page"))
-    shot = await seen(browser)
+    shot = await screenshot(browser)
     assert (shot.width, shot.height) == (1280, 800)
     assert (shot.at(20, 15), shot.at(60, 15), shot.at(20, 60)) == ((0, 0, 255), (200, 10, 20), (200, 10, 20))
 
 
 async def test_a_screenshot_can_show_one_element_or_the_whole_page(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/page"))
-    shot = await seen(browser, ref=ref_of(page, 'button "Blue"'), element="the blue one")
+    shot = await screenshot(browser, ref=ref_of(page, 'button "Blue"'), element="the blue one")
     assert (shot.width, shot.height, shot.at(39, 29)) == (40, 30, (0, 0, 255))
-    assert (await seen(browser, fullPage=True)).height > 3000
+    assert (await screenshot(browser, fullPage=True)).height > 3000
     result = await browser.call("take_screenshot", type="jpeg")
     assert base64.b64decode(result["content"][1]["data"]).startswith(b"\xff\xd8\xff")
 
@@ -84,9 +84,9 @@ async def test_a_screenshot_of_an_endless_page_is_bounded(browser: Browsing, sit
 
 async def test_a_page_can_be_saved_as_pdf(browser: Browsing, site: Site) -> None:
     await browser.call("navigate", url=site.url("/page"))
-    found = resource(await browser.call("pdf_save"))
-    data = base64.b64decode(found["blob"])
-    assert found["mimeType"] == "application/pdf"
+    pdf = resource(await browser.call("pdf_save"))
+    data = base64.b64decode(pdf["blob"])
+    assert pdf["mimeType"] == "application/pdf"
     assert data.startswith(b"%PDF-")
     assert data.rstrip().endswith(b"%%EOF")
     site.put("/page.pdf", data, "application/pdf")
@@ -103,9 +103,9 @@ async def test_a_file_is_downloaded_by_its_url_with_the_cookies_of_the_browser(b
     await browser.call("cookies", action="set", name="who", value="ada", url=site.url())
     assert resource(await browser.call("download", url=site.url("/mine")))["text"] == "ada"
     start = site.redirect("/elsewhere", "/file")
-    found = resource(await browser.call("download", url=start))
-    assert base64.b64decode(found["blob"]) == FILE
-    assert found["mimeType"] == "application/octet-stream"
+    download = resource(await browser.call("download", url=start))
+    assert base64.b64decode(download["blob"]) == FILE
+    assert download["mimeType"] == "application/octet-stream"
     assert f"(current) [Red and blue]({site.url('/page')})" in await browser.text("tabs", action="list")
 
 

@@ -136,11 +136,11 @@ async def test_a_websocket_is_ended_once_its_url_is_known(called: Any, sites: tu
       socket.onmessage = () => ++heard == ENOUGH && resolve('open');
       socket.onclose = () => resolve('closed');
     })"""
-    for url, enough, wanted in (
+    for url, enough, outcome in (
         (site.url("/open"), "3", "open"),
         (site.url("/secret/socket"), "1e9", "closed"),
         (private.url("/open"), "1", "closed"),
     ):
-        asked = function.replace("URL", url.replace("https", "wss")).replace("ENOUGH", enough)
-        assert f'"{wanted}"' in await called("evaluate", function=asked)
+        script = function.replace("URL", url.replace("https", "wss")).replace("ENOUGH", enough)
+        assert f'"{outcome}"' in await called("evaluate", function=script)
     assert private.requests == []

@@ -73,24 +73,24 @@ def run(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProce
 
 
 def test_status_says_which_browser_is_used(tmp_path: Path) -> None:
-    found = program(tmp_path / "my-chromium")
-    done = run(cwd=tmp_path, MCP_HUB_CHROMIUM=str(found))
-    assert (done.returncode, done.stdout) == (0, f"browser: {found}\n")
+    executable = program(tmp_path / "my-chromium")
+    done = run(cwd=tmp_path, MCP_HUB_CHROMIUM=str(executable))
+    assert (done.returncode, done.stdout) == (0, f"browser: {executable}\n")
     done = run("status", cwd=tmp_path, MCP_HUB_CHROMIUM=str(tmp_path / "missing"))
     assert (done.returncode, done.stdout) == (1, "")
     assert "MCP_HUB_CHROMIUM" in done.stderr
 
 
 def test_status_shows_the_executable_of_each_configured_browser(tmp_path: Path) -> None:
-    found = program(tmp_path / "mine")
+    executable = program(tmp_path / "mine")
     config = tmp_path / "servers.yaml"
-    config.write_text(f"servers:\n  surf: {{builtin: browser, executable: {found}}}\n  web: {{builtin: web}}\n")
+    config.write_text(f"servers:\n  surf: {{builtin: browser, executable: {executable}}}\n  web: {{builtin: web}}\n")
     config.chmod(0o600)
-    assert run(cwd=tmp_path).stdout == f"surf: {found}\n"
+    assert run(cwd=tmp_path).stdout == f"surf: {executable}\n"
     facts = json.loads(run("status", "--json", cwd=tmp_path).stdout)
-    assert facts["browsers"] == [{"server": "surf", "executable": str(found)}]
+    assert facts["browsers"] == [{"server": "surf", "executable": str(executable)}]
     assert run("install", "--json", cwd=tmp_path).returncode == 2
-    found.unlink()
+    executable.unlink()
     assert run("status", "--config", str(config), cwd=tmp_path).returncode == 1
 
 
@@ -117,9 +117,9 @@ async def test_install_downloads_a_browser_and_reports_a_failed_download(tmp_pat
         async def answer(request: web.Request) -> web.Response:
             return web.Response(body=packed.getvalue(), content_type="application/zip")
 
-        def install(place: str) -> subprocess.CompletedProcess[str]:
-            to = str(tmp_path / place)
-            return run("install", cwd=tmp_path, PLAYWRIGHT_BROWSERS_PATH=to, PLAYWRIGHT_DOWNLOAD_HOST=site.url()[:-1])
+        def install(directory: str) -> subprocess.CompletedProcess[str]:
+            path = str(tmp_path / directory)
+            return run("install", cwd=tmp_path, PLAYWRIGHT_BROWSERS_PATH=path, PLAYWRIGHT_DOWNLOAD_HOST=site.url()[:-1])
 
         failed = await anyio.to_thread.run_sync(install, "failed")
         assert failed.returncode == 1

@@ -154,14 +154,14 @@ async def test_a_long_snapshot_and_a_long_text_are_returned_in_complete_parts(br
     page = await browser.text("navigate", url=site.url("/long"))
     assert len(page) < 25_000
     for tool in ("snapshot", "text"):
-        whole, more = "", 0
-        while more is not None:
-            part = (await browser.text(tool, offset=more)).split("\n\n", 1)[1]
-            body, _, rest = part.rpartition("[")
-            cut = re.fullmatch(r"[\d,]+ characters more: browser_\w+ with offset (\d+)\]", rest)
-            whole += body if cut else part
-            more = int(cut[1]) if cut else None
-        assert re.findall(r"Row number (\d+) of", whole) == [str(number) for number in range(4000)]
+        full_text, offset = "", 0
+        while offset is not None:
+            part = (await browser.text(tool, offset=offset)).split("\n\n", 1)[1]
+            body, _, note = part.rpartition("[")
+            cut = re.fullmatch(r"[\d,]+ characters more: browser_\w+ with offset (\d+)\]", note)
+            full_text += body if cut else part
+            offset = int(cut[1]) if cut else None
+        assert re.findall(r"Row number (\d+) of", full_text) == [str(number) for number in range(4000)]
 
 
 async def test_a_link_may_open_a_tab_and_tabs_are_listed_selected_and_closed(browser: Browsing, site: Site) -> None:
@@ -241,8 +241,8 @@ async def test_navigating_to_an_unreachable_page_reports_the_reason(browser: Bro
 
 @pytest.fixture
 async def unused_port() -> int:
-    async with serving() as gone:
-        return gone.port
+    async with serving() as closed_site:
+        return closed_site.port
 
 
 async def test_a_page_in_an_endless_loop_loses_only_its_tab(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The proxy of the browser, spoken to as a browser does, and as others would."""
+"""The proxy of the browser: requests of a browser, and of other programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
-from mcp_hub.servers.builtin import proxy as ways
+from mcp_hub.servers.builtin import proxy as proxy_module
 from mcp_hub.servers.builtin.page_guard import PageGuard
 from mcp_hub.servers.builtin.proxy import USER, Proxy
 from tests.fakes.client import PATIENCE
@@ -74,7 +74,7 @@ class Peer:
         async with asyncio.timeout(PATIENCE):
             return int((await self.reader.readuntil(b"\r\n\r\n")).split()[1])
 
-    async def rest(self) -> bytes:
+    async def remainder(self) -> bytes:
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read()
@@ -92,20 +92,20 @@ async def connected(proxy: Proxy) -> AsyncIterator[Peer]:
 
 
 def key(proxy: Proxy, password: str | None = None) -> str:
-    word = base64.b64encode(f"{USER}:{password or proxy.password}".encode()).decode()
-    return f"Proxy-Authorization: Basic {word}"
+    credential = base64.b64encode(f"{USER}:{password or proxy.password}".encode()).decode()
+    return f"Proxy-Authorization: Basic {credential}"
 
 
-async def asked(proxy: Proxy, *lines: str, body: bytes = b"") -> tuple[int, bytes]:
+async def response_to(proxy: Proxy, *lines: str, body: bytes = b"") -> tuple[int, bytes]:
     async with connected(proxy) as peer:
         peer.send(*lines, body=body)
         return await peer.answer()
 
 
 async def test_a_proxy_request_without_the_right_credential_is_refused(proxy: Proxy, site: Site) -> None:
-    for more in ([], [key(proxy, "guessed")], ["Proxy-Authorization: Bearer x"]):
-        assert (await asked(proxy, f"GET {site.url('/echo')} HTTP/1.1", *more))[0] == 407
-        assert (await asked(proxy, f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", *more))[0] == 407
+    for headers in ([], [key(proxy, "guessed")], ["Proxy-Authorization: Bearer x"]):
+        assert (await response_to(proxy, f"GET {site.url('/echo')} HTTP/1.1", *headers))[0] == 407
+        assert (await response_to(proxy, f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", *headers))[0] == 407
     assert site.requests == []
 
 
@@ -124,7 +124,7 @@ async def test_the_credential_may_come_with_a_later_request_and_is_not_forwarded
 async def test_a_chunked_body_arrives_whole(proxy: Proxy, site: Site) -> None:
     chunks = b"3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\n\r\n"
     lines = (f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), "Transfer-Encoding: chunked")
-    status, body = await asked(proxy, *lines, body=chunks)
+    status, body = await response_to(proxy, *lines, body=chunks)
     assert (status, b'"body": "abcdefg"' in body) == (200, True)
 
 
@@ -140,7 +140,7 @@ async def test_a_second_request_smuggled_behind_the_first_is_not_forwarded(
     ):
         async with connected(proxy) as peer:
             peer.send(f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), *lines, body=body)
-            await peer.rest()
+            await peer.remainder()
     assert private.requests == []
     assert all(request.method == "POST" for request in site.requests)
 
@@ -148,17 +148,17 @@ async def test_a_second_request_smuggled_behind_the_first_is_not_forwarded(
 async def test_requests_and_tunnels_to_refused_addresses_are_refused_naming_the_setting(
     proxy: Proxy, private: Site
 ) -> None:
-    told: list[str] = []
-    proxy.on_refused = lambda target, why: told.append(target)
+    targets: list[str] = []
+    proxy.on_refused = lambda target, reason: targets.append(target)
     for line in (f"GET {private.url('/')} HTTP/1.1", f"CONNECT 127.0.0.1:{private.port} HTTP/1.1"):
-        status, body = await asked(proxy, line, key(proxy))
+        status, body = await response_to(proxy, line, key(proxy))
         assert (status, b"web.allow_addresses" in body) == (403, True)
     assert private.requests == []
-    assert told == [private.url("/"), f"127.0.0.1:{private.port}"]
+    assert targets == [private.url("/"), f"127.0.0.1:{private.port}"]
 
 
 async def test_plain_http_requests_to_refused_urls_are_refused(proxy: Proxy, site: Site) -> None:
-    status, body = await asked(proxy, f"GET {site.url('/x/../secret/1')} HTTP/1.1", key(proxy))
+    status, body = await response_to(proxy, f"GET {site.url('/x/../secret/1')} HTTP/1.1", key(proxy))
     assert (status, MESSAGE.encode() in body) == (403, True)
     async with connected(proxy) as peer:
         peer.send(f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", key(proxy))
@@ -184,7 +184,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_can_be_closed(proxy: Proxy, 
             assert b"hi" in await peer.reader.readuntil(b"}}")
             assert b"ho" in await peer.reader.readuntil(b"}}")
         guard.websocket(f"wss://127.0.0.1:{site.port}/secret/socket")
-        assert await peer.rest() == b""
+        assert await peer.remainder() == b""
     assert len(guard.take_notes()) == 1
 
 
@@ -203,9 +203,9 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
 
     monkeypatch.setattr(loop, "getaddrinfo", changing)
     target = f"http://changing.example:{site.port}/echo"
-    assert (await asked(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 200
+    assert (await response_to(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 200
     assert len(asked_for) == 1
-    assert (await asked(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 403
+    assert (await response_to(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 403
     assert len(site.requests) == 1
 
 
@@ -213,35 +213,35 @@ async def test_the_proxy_does_not_connect_to_itself(site: Site) -> None:
     proxy = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
     await proxy.start()
     try:
-        assert (await asked(proxy, f"CONNECT 127.0.0.1:{proxy.port} HTTP/1.1", key(proxy)))[0] == 403
+        assert (await response_to(proxy, f"CONNECT 127.0.0.1:{proxy.port} HTTP/1.1", key(proxy)))[0] == 403
     finally:
         await proxy.close()
 
 
 async def test_an_error_names_the_unreachable_host(proxy: Proxy, site: Site) -> None:
-    async with serving() as gone:
-        port = gone.port
+    async with serving() as closed_site:
+        port = closed_site.port
     running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
     await running.start()
     try:
-        status, body = await asked(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running))
+        status, body = await response_to(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running))
         assert (status, str(port).encode() in body) == (502, True)
         assert f"127.0.0.1:{port}" in (running.failure_at(f"http://127.0.0.1:{port}/x") or "")
-        assert (await asked(running, "GET ftp://127.0.0.1/ HTTP/1.1", key(running)))[0] == 502
-        assert (await asked(running, "CONNECT nowhere HTTP/1.1", key(running)))[0] == 502
+        assert (await response_to(running, "GET ftp://127.0.0.1/ HTTP/1.1", key(running)))[0] == 502
+        assert (await response_to(running, "CONNECT nowhere HTTP/1.1", key(running)))[0] == 502
     finally:
         await running.close()
 
 
 async def test_a_request_abandoned_by_the_browser_is_not_recorded_as_a_host_failure(proxy: Proxy, site: Site) -> None:
-    asked_of, ended = asyncio.Event(), asyncio.Event()
+    requested, closed = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        asked_of.set()
+        requested.set()
         await reader.read()
         writer.close()
-        ended.set()
+        closed.set()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
@@ -251,8 +251,8 @@ async def test_a_request_abandoned_by_the_browser_is_not_recorded_as_a_host_fail
         async with asyncio.timeout(PATIENCE):
             async with connected(running) as peer:
                 peer.send(f"GET {url} HTTP/1.1", "Host: x", key(running))
-                await asked_of.wait()
-            await ended.wait()
+                await requested.wait()
+            await closed.wait()
         await running.close()
         assert running.failure_at(url) is None
     finally:
@@ -261,7 +261,7 @@ async def test_a_request_abandoned_by_the_browser_is_not_recorded_as_a_host_fail
 
 
 async def test_connecting_to_a_silent_host_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "DIAL_WAIT", 0.5)
+    monkeypatch.setattr(proxy_module, "DIAL_WAIT", 0.5)
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -272,7 +272,7 @@ async def test_connecting_to_a_silent_host_is_bounded_in_time(monkeypatch: pytes
         running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
         await running.start()
         try:
-            assert (await asked(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running)))[0] == 502
+            assert (await response_to(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running)))[0] == 502
             assert "no connection within 0.5 s" in (running.failure_at(f"http://127.0.0.1:{port}/") or "")
         finally:
             await running.close()
@@ -285,6 +285,6 @@ async def test_invalid_http_ends_only_its_own_proxy_connection(proxy: Proxy, sit
         with contextlib.suppress(ConnectionError):
             peer.writer.write(data)
             await peer.writer.drain()
-        assert b" 200 " not in await peer.rest()
+        assert b" 200 " not in await peer.remainder()
     lines = (f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0")
-    assert (await asked(proxy, *lines))[0] == 200
+    assert (await response_to(proxy, *lines))[0] == 200

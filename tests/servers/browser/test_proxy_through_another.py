@@ -10,7 +10,7 @@ from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.proxy import Proxy
-from tests.servers.browser.test_proxy import asked, connected, key
+from tests.servers.browser.test_proxy import connected, key, response_to
 from tests.servers.scrape.site import Site, serving
 from tests.transport.forward_proxy import ForwardingProxy, forwarding
 
@@ -39,7 +39,7 @@ async def test_pages_with_and_without_tls_go_through_the_other_proxy(site: Site,
     async with forwarding(hosts={NAME: site.port}, socks=socks, user="me", password="word") as outer:
         running = await started(outer, kind, "me:word@")
         try:
-            status, body = await asked(running, f"GET http://{NAME}/page HTTP/1.1", f"Host: {NAME}", key(running))
+            status, body = await response_to(running, f"GET http://{NAME}/page HTTP/1.1", f"Host: {NAME}", key(running))
             assert (status, body) == (200, b"The text.")
             async with connected(running) as peer:
                 peer.send(f"CONNECT {NAME}:443 HTTP/1.1", key(running))
@@ -58,9 +58,9 @@ async def test_private_addresses_and_names_are_refused_before_the_other_proxy_is
         running = await started(outer)
         try:
             for host in ("intranet", "metadata.google.internal", "10.0.0.1", "169.254.169.254", "localhost"):
-                status, _ = await asked(running, f"GET http://{host}:{site.port}/ HTTP/1.1", key(running))
+                status, _ = await response_to(running, f"GET http://{host}:{site.port}/ HTTP/1.1", key(running))
                 assert status == 403, host
-                assert (await asked(running, f"CONNECT {host}:443 HTTP/1.1", key(running)))[0] == 403, host
+                assert (await response_to(running, f"CONNECT {host}:443 HTTP/1.1", key(running)))[0] == 403, host
             assert outer.asked == []
         finally:
             await running.close()
@@ -70,7 +70,7 @@ async def test_a_failure_of_the_other_proxy_is_reported(site: Site) -> None:
     async with forwarding(user="me", password="word") as outer:
         running = await started(outer)
         try:
-            assert (await asked(running, f"CONNECT {NAME}:443 HTTP/1.1", key(running)))[0] == 502
+            assert (await response_to(running, f"CONNECT {NAME}:443 HTTP/1.1", key(running)))[0] == 502
             assert "wants a user and a password" in (running.failure_at(f"https://{NAME}/") or "")
         finally:
             await running.close()

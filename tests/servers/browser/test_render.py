@@ -23,13 +23,13 @@ from tests.servers.scrape.site import Site, scrape, scraper, serving
 
 pytestmark = pytest.mark.anyio
 
-MADE = "<body><script>fetch('/data').then((r) => r.text()).then((t) => { document.body.innerText = t })</script>"
+SCRIPTED = "<body><script>fetch('/data').then((r) => r.text()).then((t) => { document.body.innerText = t })</script>"
 
 
 @pytest.fixture(scope="module")
 async def site() -> AsyncIterator[Site]:
     async with serving() as running:
-        running.put("/made", MADE, "text/html")
+        running.put("/made", SCRIPTED, "text/html")
 
         async def data(request: web.Request) -> web.Response:
             answer = web.Response(text=f"cookies: {dict(request.cookies)}")

@@ -69,15 +69,17 @@ async def test_pages_are_browsed_through_the_root_proxy(tmp_path: Path, site: Si
 async def test_each_of_two_callers_has_its_own_browser(tmp_path: Path, site: Site) -> None:
     async with (
         network_hub(tmp_path, SERVERS, web=WEB) as (_, base),
-        sdk(f"{base}/mcp", "handshake") as one,
-        sdk(f"{base}/mcp", "handshake") as two,
+        sdk(f"{base}/mcp", "handshake") as first,
+        sdk(f"{base}/mcp", "handshake") as second,
     ):
-        for client, who in ((one, "one"), (two, "two")):
-            assert "{}" in await text(client, "browser_navigate", {"url": site.url(f"/page?who={who}")})
-        for client, who in ((one, "one"), (two, "two")):
-            assert f"'who': '{who}'" in await text(client, "browser_navigate", {"url": site.url(f"/page?who={who}")})
+        for client, caller in ((first, "one"), (second, "two")):
+            assert "{}" in await text(client, "browser_navigate", {"url": site.url(f"/page?who={caller}")})
+        for client, caller in ((first, "one"), (second, "two")):
+            assert f"'who': '{caller}'" in await text(
+                client, "browser_navigate", {"url": site.url(f"/page?who={caller}")}
+            )
             listed = await text(client, "browser_tabs", {"action": "list"})
-            assert listed.splitlines() == [f"- 0: (current) [Page]({site.url(f'/page?who={who}')})"]
+            assert listed.splitlines() == [f"- 0: (current) [Page]({site.url(f'/page?who={caller}')})"]
 
 
 async def test_no_browser_process_is_left_when_the_hub_is_killed(tmp_path: Path, temporary: Path, site: Site) -> None:
@@ -87,5 +89,5 @@ async def test_no_browser_process_is_left_when_the_hub_is_killed(tmp_path: Path,
         assert chromiums(client.process.pid)
         os.kill(client.process.pid, signal.SIGKILL)
         await client.exited()
-        _, left = await asyncio.to_thread(psutil.wait_procs, started, PATIENCE)
-    assert left == []
+        _, alive = await asyncio.to_thread(psutil.wait_procs, started, PATIENCE)
+    assert alive == []

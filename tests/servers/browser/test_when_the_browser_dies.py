@@ -37,29 +37,29 @@ def started_by(browser: Browsing) -> list[psutil.Process]:
 
 def chromium(browser: Browsing) -> psutil.Process:
     """The first process of Chromium."""
-    (found,) = chromiums(browser.client.process.pid)
-    return found
+    (process,) = chromiums(browser.client.process.pid)
+    return process
 
 
 def driver(browser: Browsing) -> psutil.Process:
     """Playwright's driver."""
-    (found,) = below(browser.client.process.pid, "run-driver")
-    return found
+    (process,) = below(browser.client.process.pid, "run-driver")
+    return process
 
 
 async def under_way(browser: Browsing, site: Site) -> asyncio.Future[Any]:
-    """A call that does not end by itself, once the page it acts on is at it."""
-    begun = asyncio.Event()
+    """Starts a call that does not end by itself; returns it once the page executes it."""
+    requested = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        begun.set()
+        requested.set()
         return web.Response()
 
     site.answers["/begun"] = answer
     function = "() => fetch('/begun').then(() => new Promise(() => {}))"
     waiting = browser.client.start("tools/call", {"name": "browser_evaluate", "arguments": {"function": function}})
     async with asyncio.timeout(PATIENCE):
-        await begun.wait()
+        await requested.wait()
     return waiting
 
 
@@ -123,19 +123,19 @@ async def test_a_tab_whose_process_dies_as_it_opens_is_opened_again(site: Site) 
             process.kill()
         opening = asyncio.ensure_future(browser.text("navigate", url=site.url("/two")))
         async with asyncio.timeout(PATIENCE):
-            while not (begun := below(browser.client.process.pid, "--type=renderer")):
+            while not (renderers := below(browser.client.process.pid, "--type=renderer")):
                 await asyncio.sleep(0)
-        for process in begun:
+        for process in renderers:
             process.kill()
         assert "Second page" in await opening
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
 async def test_a_page_whose_process_dies_as_it_loads_is_opened_again_once(site: Site, deaths: int) -> None:
-    asked: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+    requests: asyncio.Queue[asyncio.Event] = asyncio.Queue()
 
     async def page(request: web.Request) -> web.Response:
-        asked.put_nowait(released := asyncio.Event())
+        requests.put_nowait(released := asyncio.Event())
         await released.wait()
         return web.Response(text="<p>Here at last</p>", content_type="text/html")
 
@@ -145,11 +145,11 @@ async def test_a_page_whose_process_dies_as_it_loads_is_opened_again_once(site: 
         await browser.call("tabs", action="new")
         opening = asyncio.ensure_future(browser.client.call("browser_navigate", {"url": site.url("/slow")}))
         for _ in range(deaths):
-            await asked.get()
+            await requests.get()
             for process in below(browser.client.process.pid, "--type=renderer"):
                 process.kill()
         if deaths == 1:
-            (await asked.get()).set()
+            (await requests.get()).set()
         result = await opening
         assert ("Here at last" in str(result["content"]), bool(result.get("isError"))) == (deaths == 1, deaths == 2)
 
@@ -165,12 +165,12 @@ async def test_a_browser_inherits_no_secret_and_ends_with_stdin(site: Site, temp
             assert "MCP_HUB_BUILTIN" not in environ
             assert environ["MCP_HUB_RUN"] == "run:1:browser:"
         # Not on a command line either, where every user of the machine can read it.
-        (proxy,) = [word for word in chromium(browser).cmdline() if word.startswith("--proxy-server")]
+        (proxy,) = [argument for argument in chromium(browser).cmdline() if argument.startswith("--proxy-server")]
         assert "@" not in proxy
         assert any(temporary.glob("mcp-hub-*"))
     assert len(started) > 3
-    _, left = psutil.wait_procs(started, PATIENCE)
-    assert left == []
+    _, alive = psutil.wait_procs(started, PATIENCE)
+    assert alive == []
     assert list(temporary.glob("mcp-hub-*")) == []
 
 
@@ -182,8 +182,8 @@ async def test_no_browser_or_file_is_left_when_the_servers_process_is_killed(
         started = started_by(browser)
         browser.client.process.kill()
         await browser.client.exited()
-    _, left = psutil.wait_procs(started, PATIENCE)
-    assert left == []
+    _, alive = psutil.wait_procs(started, PATIENCE)
+    assert alive == []
     # What a killed process cannot take away, the next one does, once it is certain that nobody is about to use it.
     (abandoned,) = temporary.glob("mcp-hub-browser-*")
     os.utime(abandoned, (0, 0))
@@ -192,9 +192,9 @@ async def test_no_browser_or_file_is_left_when_the_servers_process_is_killed(
     try:
         assert list(temporary.glob("mcp-hub-browser-*")) == [scratch.path]
         os.utime(scratch.path, (0, 0))
-        other = Scratch("browser")
+        second = Scratch("browser")
         assert scratch.path.exists()
-        other.remove()
+        second.remove()
     finally:
         scratch.remove()
     assert list(temporary.glob("mcp-hub-browser-*")) == []
@@ -212,9 +212,9 @@ async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_ti
             assert code == "tool_error"
             assert profile in text
             assert "browser.profile" in text
-        async with browsing() as other:
-            await other.call("navigate", url=site.url("/one"))
-            assert await other.evaluate("() => [document.cookie, localStorage.length]") == ["", 0]
+        async with browsing() as without_profile:
+            await without_profile.call("navigate", url=site.url("/one"))
+            assert await without_profile.evaluate("() => [document.cookie, localStorage.length]") == ["", 0]
     async with browsing(profile=profile) as browser:
         await browser.call("navigate", url=site.url("/one"))
         assert await browser.evaluate("() => [document.cookie, localStorage.getItem('stored')]") == ["kept=1", "yes"]

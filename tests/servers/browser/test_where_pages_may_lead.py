@@ -80,7 +80,7 @@ KINDS = SOCKETS | {
 
 @dataclass
 class Places:
-    """Where the page comes from, a place it may ask, one whose URLs are refused, one whose address is."""
+    """The site of the page, one it may request, one whose URLs are refused, and one whose address is refused."""
 
     page: Site
     allowed: Site
@@ -92,15 +92,15 @@ class Places:
 async def places() -> AsyncIterator[Places]:
     async with serving() as page, serving() as allowed, serving() as guarded, serving() as private:
         page.put("/", "<title>Start</title>", "text/html")
-        for place in (allowed, guarded, private):
+        for target in (allowed, guarded, private):
             # Named by the port alone: a URL that is carried within another one is refused before it is followed.
-            page.put(f"/{place.port}/", "<title>Start</title><link rel=icon href=data:,>", "text/html")
-            page.put(f"/{place.port}/worker.js", WORKER.replace("TO", place.url()), "text/javascript")
-            page.put(f"/{place.port}/shared.js", SHARED.replace("TO", place.url()), "text/javascript")
-            page.redirect(f"/{place.port}/hop", place.url("/redirected"))
-            page.redirect(f"/{place.port}/second", place.url("/page"))
-            page.redirect(f"/{place.port}/first", f"/{place.port}/second")
-            place.put("/page", "<title>Reached</title>Reached", "text/html")
+            page.put(f"/{target.port}/", "<title>Start</title><link rel=icon href=data:,>", "text/html")
+            page.put(f"/{target.port}/worker.js", WORKER.replace("TO", target.url()), "text/javascript")
+            page.put(f"/{target.port}/shared.js", SHARED.replace("TO", target.url()), "text/javascript")
+            page.redirect(f"/{target.port}/hop", target.url("/redirected"))
+            page.redirect(f"/{target.port}/second", target.url("/page"))
+            page.redirect(f"/{target.port}/first", f"/{target.port}/second")
+            target.put("/page", "<title>Reached</title>Reached", "text/html")
         yield Places(page, allowed, guarded, private)
 
 
@@ -113,9 +113,9 @@ async def browser(places: Places) -> AsyncIterator[Browsing]:
         yield running
 
 
-async def told(browser: Browsing, wanted: set[str]) -> None:
-    """Wait until the refusal of each of these URLs was told."""
-    missing = set(wanted)
+async def until_refused(browser: Browsing, urls: set[str]) -> None:
+    """Waits until the browser has reported the refusal of each of these URLs."""
+    missing = set(urls)
     async with asyncio.timeout(PATIENCE):
         while missing:
             lines = [line for line in (await browser.text("tabs", action="list")).splitlines() if "Refused: " in line]
@@ -138,16 +138,16 @@ async def test_a_page_loads_all_allowed_subresources(browser: Browsing, places: 
 async def test_no_request_of_a_page_reaches_a_guarded_url(browser: Browsing, places: Places) -> None:
     first = await ask_for_all(browser, places, places.guarded)
     at = f"127.0.0.1:{places.guarded.port}"
-    wanted = {f"http://{at}/{kind}" for kind in KINDS - SOCKETS} | {at}
-    await told(browser, {url for url in wanted if f"Refused: {url}" not in first})
+    refused = {f"http://{at}/{kind}" for kind in KINDS - SOCKETS} | {at}
+    await until_refused(browser, {url for url in refused if f"Refused: {url}" not in first})
     assert places.guarded.requests == []
 
 
 async def test_no_request_of_a_page_reaches_a_private_address(browser: Browsing, places: Places) -> None:
     first = await ask_for_all(browser, places, places.private)
     at = f"127.0.0.1:{places.private.port}"
-    wanted = {f"http://{at}/{kind}" for kind in KINDS - SOCKETS} | {at}
-    await told(browser, {url for url in wanted if f"Refused: {url}" not in first})
+    refused = {f"http://{at}/{kind}" for kind in KINDS - SOCKETS} | {at}
+    await until_refused(browser, {url for url in refused if f"Refused: {url}" not in first})
     assert places.private.requests == []
 
 
@@ -173,9 +173,9 @@ async def test_a_page_that_redirects_to_a_refused_one_is_refused(browser: Browsi
         if text is None:
             assert "]: Reached" in await browser.text("navigate", url=start)  # its title may come a moment later
             continue
-        code, said = await browser.refused("navigate", url=start)
+        code, message = await browser.refused("navigate", url=start)
         assert code == "guard_blocked"
-        assert text in said
+        assert text in message
         assert (await browser.refused("snapshot"))[0] == "guard_blocked"
         assert target.requests == []
 
@@ -187,12 +187,12 @@ async def test_a_link_to_a_refused_page_is_refused_in_its_tab_and_in_a_new_one(
         links = f"<a href={target.url('/page')}>Here</a> <a target=_blank href={target.url('/page')}>New</a>"
         url = places.page.put("/links", f"<title>Links</title>{links}", "text/html")
         page = await browser.text("navigate", url=url)
-        code, said = await browser.refused("click", ref=ref_of(page, 'link "Here"'))
-        assert (code, text in said) == ("guard_blocked", True)
+        code, message = await browser.refused("click", ref=ref_of(page, 'link "Here"'))
+        assert (code, text in message) == ("guard_blocked", True)
         page = await browser.text("navigate", url=url)
         await browser.call("click", ref=ref_of(page, 'link "New"'))
-        assert f"- 1: [refused: {said}]" in await browser.text("tabs", action="list")
-        assert await browser.refused("tabs", action="select", index=1) == (code, said)
+        assert f"- 1: [refused: {message}]" in await browser.text("tabs", action="list")
+        assert await browser.refused("tabs", action="select", index=1) == (code, message)
         await browser.call("tabs", action="close", index=1)
         assert target.requests == []
 
@@ -211,7 +211,7 @@ async def test_a_frame_with_a_refused_url_shows_the_refusal(browser: Browsing, p
 async def test_a_page_that_changes_its_url_to_a_refused_one_is_refused(places: Places) -> None:
     script = "<script>history.pushState(null, '', '/datasets')</script>"
     rules = UrlRules(deny=("127.0.0.1/datasets*",), message=MESSAGE)
-    async with browsing(url_rules=rules) as other:
+    async with browsing(url_rules=rules) as guarded_browser:
         for tool, arguments in (
             ("navigate", {"url": places.page.put("/turns", script, "text/html")}),
             ("text", {}),
@@ -219,15 +219,15 @@ async def test_a_page_that_changes_its_url_to_a_refused_one_is_refused(places: P
             ("take_screenshot", {}),
             ("pdf_save", {}),
         ):
-            assert await other.refused(tool, **arguments) == ("guard_blocked", MESSAGE)
+            assert await guarded_browser.refused(tool, **arguments) == ("guard_blocked", MESSAGE)
 
 
 @pytest.mark.parametrize("tool", ["navigate", "download"])
 async def test_a_refused_url_is_not_opened_by_a_tool(browser: Browsing, places: Places, tool: str) -> None:
     for target, text in ((places.guarded, MESSAGE), (places.private, "web.allow_addresses")):
         for url in (target.url("/page"), places.page.url(f"/{target.port}/first")):
-            code, said = await browser.refused(tool, url=url)
-            assert (code, text in said) == ("guard_blocked", True)
+            code, message = await browser.refused(tool, url=url)
+            assert (code, text in message) == ("guard_blocked", True)
         assert target.requests == []
 
 
@@ -267,17 +267,17 @@ async def test_a_service_worker_cannot_be_installed(browser: Browsing, places: P
 
 
 async def test_the_browser_itself_sends_no_requests(places: Places) -> None:
-    seen: list[str] = []
+    hosts: list[str] = []
     with mock.patch.dict(os.environ):
         running = await open_browser(Settings(address_rules=AddressRules(allow=("127.0.0.1",))))
         try:
-            dialled = running.proxy.addresses_of
+            addresses_of = running.proxy.addresses_of
 
-            async def noted(host: str, port: int, *, proxied: bool = False) -> list[str]:
-                seen.append(host)
-                return await dialled(host, port, proxied=proxied)
+            async def recording(host: str, port: int, *, proxied: bool = False) -> list[str]:
+                hosts.append(host)
+                return await addresses_of(host, port, proxied=proxied)
 
-            running.proxy.addresses_of = noted  # type: ignore[method-assign]
+            running.proxy.addresses_of = recording  # type: ignore[method-assign]
             page = await running.tabs.current()
             form = "<form><input name=email autocomplete=email><input type=password></form>"
             await page.goto(places.page.put("/login", form, "text/html"))
@@ -285,4 +285,4 @@ async def test_the_browser_itself_sends_no_requests(places: Places) -> None:
             await page.wait_for_load_state("networkidle")
         finally:
             await running.close()
-    assert set(seen) == {"127.0.0.1"}
+    assert set(hosts) == {"127.0.0.1"}

@@ -32,24 +32,24 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
 
 
 class Held:
-    """A pipe that programs hold open; at its end nobody is left who does."""
+    """A named pipe that programs hold open: it ends once the last of them has closed it."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "held"
         os.mkfifo(self.path)
 
     async def opened(self) -> Callable[[], Any]:
-        """Wait for the first word of a program, then give what waits for the end of all of them."""
+        """Waits for the first line of a program; returns a function that waits until the pipe is closed by all."""
         async with asyncio.timeout(PATIENCE):
             file = await asyncio.to_thread(self.path.open, "rb")
             assert await asyncio.to_thread(file.readline) == b"here\n"
 
-        async def ended() -> None:
+        async def until_closed() -> None:
             async with asyncio.timeout(PATIENCE):
                 assert await asyncio.to_thread(file.read) == b""
             file.close()
 
-        return ended
+        return until_closed
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ async def test_the_result_of_a_program_has_the_documented_format(
 
 
 async def test_long_output_is_cut_with_a_note_and_does_not_time_out(client: StdioClient) -> None:
-    whole = await client.text(
+    full_text = await client.text(
         CODE, {"code": "import sys; sys.stdout.write('x' * 300_000); sys.stderr.write('y' * 300_000)"}
     )
-    assert whole.count("x") == whole.count("y") == 300_000
+    assert full_text.count("x") == full_text.count("y") == 300_000
     cut = await client.text(SHELL, {"command": "head -c 5000000 /dev/zero | tr '\\0' z; echo; echo the end"})
     assert cut.startswith("<returncode>0</returncode>")
     assert cut.endswith("the end\n</stdout><stderr></stderr>")
@@ -110,44 +110,44 @@ def test_buffered_output_is_bounded_while_it_is_written() -> None:
 async def test_at_the_time_limit_grandchildren_of_any_group_or_session_are_ended(
     client: StdioClient, tmp_path: Path
 ) -> None:
-    held = Held(tmp_path)
-    left_the_group = f"setsid sh -c 'echo here > /dev/stderr; sleep 999' 2> {held.path} & sleep 999"
+    pipe = Held(tmp_path)
+    left_the_group = f"setsid sh -c 'echo here > /dev/stderr; sleep 999' 2> {pipe.path} & sleep 999"
     call = asyncio.ensure_future(client.call(SHELL, {"command": f"trap '' TERM; {left_the_group}", "timeout": 4}))
-    ended = await held.opened()
+    until_closed = await pipe.opened()
     text = (await call)["content"][0]["text"]
     assert text.startswith("<returncode>-1</returncode>")
-    await ended()
+    await until_closed()
 
 
 async def test_processes_a_command_leaves_running_end_with_it_without_delaying_its_answer(
     client: StdioClient, tmp_path: Path
 ) -> None:
-    held = Held(tmp_path)
-    command = f"exec 3> {held.path}; echo here >&3; sleep 999 & echo started"
+    pipe = Held(tmp_path)
+    command = f"exec 3> {pipe.path}; echo here >&3; sleep 999 & echo started"
     call = asyncio.ensure_future(client.text(SHELL, {"command": command}))
-    ended = await held.opened()
+    until_closed = await pipe.opened()
     assert await call == "<returncode>0</returncode><stdout>started\n</stdout><stderr></stderr>"
-    await ended()
+    await until_closed()
 
 
 async def test_a_cancelled_call_ends_its_program(client: StdioClient, tmp_path: Path) -> None:
-    held = Held(tmp_path)
-    says_so = f"file = open({str(held.path)!r}, 'w'); print('here', file=file, flush=True)"
-    code = f"import os, time; {says_so}; os.fork(); time.sleep(999)"
+    pipe = Held(tmp_path)
+    opens_pipe = f"file = open({str(pipe.path)!r}, 'w'); print('here', file=file, flush=True)"
+    code = f"import os, time; {opens_pipe}; os.fork(); time.sleep(999)"
     client.start("tools/call", {"name": CODE, "arguments": {"code": code}}, request_id="to be cancelled")
-    ended = await held.opened()
+    until_closed = await pipe.opened()
     client.notify("notifications/cancelled", {"requestId": "to be cancelled"})
-    await ended()
+    await until_closed()
     assert "1\n" in await client.text(CODE, {"code": "print(1)"})
 
 
 async def test_running_programs_end_with_the_hub(tmp_path: Path) -> None:
-    held = Held(tmp_path)
+    pipe = Held(tmp_path)
     async with hub(tmp_path, {"sh": {"builtin": "shell"}}) as client:
-        command = f"exec 3> {held.path}; echo here >&3; setsid sleep 999 & sleep 999"
+        command = f"exec 3> {pipe.path}; echo here >&3; setsid sleep 999 & sleep 999"
         client.start("tools/call", {"name": SHELL, "arguments": {"command": command}})
-        ended = await held.opened()
-    await ended()
+        until_closed = await pipe.opened()
+    await until_closed()
 
 
 async def test_programs_get_a_small_environment_and_the_entrys_variables(client: StdioClient) -> None:
@@ -165,10 +165,10 @@ async def test_programs_get_a_small_environment_and_the_entrys_variables(client:
 async def test_the_code_file_is_removed_with_its_directory(client: StdioClient) -> None:
     code = "import pathlib; here = pathlib.Path(__file__).parent; (here / 'more').mkdir(); print(here)"
     text = await client.text(CODE, {"code": code})
-    found = re.search(r"<stdout>(.*)\n</stdout>", text)
-    assert found is not None
-    assert Path(found[1]).parent.is_dir()
-    assert not Path(found[1]).exists()
+    match = re.search(r"<stdout>(.*)\n</stdout>", text)
+    assert match is not None
+    assert Path(match[1]).parent.is_dir()
+    assert not Path(match[1]).exists()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_a_program_that_cannot_be_run_is_reported(
 
 
 async def test_program_calls_run_concurrently(client: StdioClient, tmp_path: Path) -> None:
-    held = Held(tmp_path)
-    reads = asyncio.ensure_future(client.text(SHELL, {"command": f"cat {held.path}"}))
-    await client.text(CODE, {"code": f"open({str(held.path)!r}, 'w').write('from the other')"})
+    pipe = Held(tmp_path)
+    reads = asyncio.ensure_future(client.text(SHELL, {"command": f"cat {pipe.path}"}))
+    await client.text(CODE, {"code": f"open({str(pipe.path)!r}, 'w').write('from the other')"})
     assert "from the other" in await reads

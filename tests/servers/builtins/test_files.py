@@ -118,14 +118,14 @@ def test_symbolic_links_are_never_followed(tree: Tree) -> None:
     (tree.work / "file").symlink_to(tree.outside / "secret.txt")
     (tree.work / "dangling").symlink_to(tree.outside / "new.txt")
     codes = {
-        refusal(act, path, *more, **named)
+        refusal(act, path, *arguments, **options)
         for path in (
             "/workspace/out/secret.txt",
             "/workspace/inside/deep.txt",
             "/workspace/file",
             "/workspace/dangling",
         )
-        for act, more, named in (
+        for act, arguments, options in (
             (files.read, (None,), {}),
             (files.write, ("x",), {}),
             (files.edit, (SECRET, "x"), {"replace_all": False}),
@@ -163,8 +163,8 @@ def test_pipes_and_devices_are_refused_without_blocking(tree: Tree, kind: str) -
         import socket
 
         short = Path(os.path.relpath(path))
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind(str(short) if len(str(short)) < 100 else str(path))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(short) if len(str(short)) < 100 else str(path))
     at = f"/workspace/{path.name}"
     assert refusal(files.read, at, None) == "tool_error"
     assert refusal(files.write, at, "x") == "tool_error"
@@ -177,13 +177,13 @@ def test_a_file_replaced_after_its_check_is_detected(tree: Tree, monkeypatch: py
     stat_regular = regular_files.stat_regular
 
     def exchanged(name: str, directory: int | None = None) -> os.stat_result | None:
-        found = stat_regular(name, directory)
+        status = stat_regular(name, directory)
         (tree.work / "notes.txt").unlink()
         if becomes == "a link":
             (tree.work / "notes.txt").symlink_to(tree.outside / "secret.txt")
         else:
             os.mkfifo(tree.work / "notes.txt")
-        return found
+        return status
 
     monkeypatch.setattr(regular_files, "stat_regular", exchanged)
     code = refusal(tree.files.read, "/workspace/notes.txt", None)
@@ -221,9 +221,9 @@ def test_an_edit_that_makes_a_file_too_large_is_refused_before_it_takes_memory(t
 def test_an_edit_does_not_overwrite_a_file_changed_meanwhile(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     text_of = regular_files.text_of
 
-    def changed_now(data: bytes, shown: str) -> str:
+    def changed_now(data: bytes, label: str) -> str:
         (tree.work / "notes.txt").write_text("somebody else's, and longer than before")
-        return text_of(data, shown)
+        return text_of(data, label)
 
     monkeypatch.setattr("mcp_hub.servers.builtin.files.text_of", changed_now)
     assert refusal(tree.files.edit, "/workspace/notes.txt", "two", "2", replace_all=False) == "tool_error"
@@ -246,9 +246,9 @@ def test_a_private_file_is_never_readable_by_others_while_it_is_rewritten(tree: 
 
     def watch() -> None:
         while not done.is_set():
-            for one in tree.work.glob(".mcp-hub-*"):
+            for temporary in tree.work.glob(".mcp-hub-*"):
                 with suppress(FileNotFoundError):
-                    modes.add(one.stat().st_mode & 0o777)
+                    modes.add(temporary.stat().st_mode & 0o777)
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -322,10 +322,10 @@ def test_no_path_escapes_the_roots(maze: Tree, parts: list[str], lead: str) -> N
         lambda: files.write(path, "written"),
     ):
         try:
-            said = act()
+            answer = act()
         except ToolRefused as refused:
-            said = refused.message
-        assert SECRET not in said
+            answer = refused.message
+        assert SECRET not in answer
     assert maze.untouched()
     for folder in (maze.work, maze.internal):  # what was written inside goes again
         for entry in folder.iterdir():
@@ -355,10 +355,10 @@ def test_swapping_a_directory_during_path_resolution_does_not_escape_the_root(tm
 
     def exchange() -> None:
         while not over.is_set():
-            for one in (link, real):
+            for entry in (link, real):
                 try:
-                    one.rename(at)
-                    at.rename(one)
+                    entry.rename(at)
+                    at.rename(entry)
                 except OSError:
                     pass
 
@@ -371,24 +371,24 @@ def test_swapping_a_directory_during_path_resolution_does_not_escape_the_root(tm
         lambda: tree.files.write(path, "inside"),
         lambda: tree.files.delete(path) if what == "a directory" else "",
     )
-    seen: set[str] = set()
+    outcomes: set[str] = set()
     try:
         for number in range(ROUNDS):
             try:
-                said = acts[number % len(acts)]()
-                seen.add("done")
+                answer = acts[number % len(acts)]()
+                outcomes.add("done")
             except ToolRefused as refused:
-                said = refused.message
-                seen.add(refused.code)
-            assert SECRET not in said
-            assert f"'size': {len(SECRET)}" not in said
+                answer = refused.message
+                outcomes.add(refused.code)
+            assert SECRET not in answer
+            assert f"'size': {len(SECRET)}" not in answer
     finally:
         over.set()
         thread.join(PATIENCE)
     assert not thread.is_alive()
     assert tree.untouched()
-    assert "done" in seen
-    assert len(seen) > 1, "nothing was ever exchanged while a path was walked"
+    assert "done" in outcomes
+    assert len(outcomes) > 1, "nothing was ever exchanged while a path was walked"
 
 
 @pytest.mark.anyio
@@ -399,7 +399,7 @@ async def test_configured_roots_apply_through_the_hub(tmp_path: Path) -> None:
         tools = ("read_text_file", "write_file", "edit_file", "delete_file", "list_directory")
         assert await client.tool_names() == [f"fs__{name}" for name in tools]
         listed = await client.call("fs__list_directory")
-        assert [(one["name"], one["mode"]) for one in listed["structuredContent"]["entries"]] == [
+        assert [(entry["name"], entry["mode"]) for entry in listed["structuredContent"]["entries"]] == [
             ("/userinput/", "ro"),
             ("/workspace/", "rw"),
         ]

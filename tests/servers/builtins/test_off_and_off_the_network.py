@@ -25,13 +25,13 @@ pytestmark = pytest.mark.anyio
 OF_THIS_MACHINE = ("code", "shell", "text_files", "files")
 
 
-def entry(builtin: str, directory: Path, **more: Any) -> dict[str, Any]:
+def entry(builtin: str, directory: Path, **options: Any) -> dict[str, Any]:
     roots = {"roots": {"/workspace/": str(directory)}} if builtin == "files" else {}
-    return {"builtin": builtin, **roots, **more}
+    return {"builtin": builtin, **roots, **options}
 
 
-async def exit_code(*words: str) -> tuple[int, str]:
-    async with spawned([*HUB, *words]) as process:
+async def exit_code(*arguments: str) -> tuple[int, str]:
+    async with spawned([*HUB, *arguments]) as process:
         code = await process.exited()
         await process.until(lambda: process.stderr.endswith(b"\n"))
         return code, process.stderr.decode()
@@ -53,10 +53,10 @@ async def test_a_network_hub_with_a_machine_access_server_exits_with_the_reason(
 ) -> None:
     listen = {"listen": {"port": 0}} if words == ["check"] else {}
     config = write_config(tmp_path, {"mine": entry("shell", tmp_path), "other": fake()}, **listen)
-    code, said = await exit_code(*words, "--config", str(config))
+    code, message = await exit_code(*words, "--config", str(config))
     assert code == 2
-    assert "mine (builtin: shell)" in said
-    assert "allow_over_network" in said
+    assert "mine (builtin: shell)" in message
+    assert "allow_over_network" in message
 
 
 async def test_a_machine_access_server_is_served_over_a_network_if_its_entry_allows_it(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ async def test_no_runtime_change_adds_a_machine_access_server_to_a_network_hub(t
         assert list(running.upstreams) == ["mine"]
 
 
-def shell(**more: Any) -> Server:
-    return Server(id="mine", transport="stdio", builtin="shell", namespace="mine", **more)
+def shell(**options: Any) -> Server:
+    return Server(id="mine", transport="stdio", builtin="shell", namespace="mine", **options)
 
 
 async def test_the_process_of_a_machine_access_server_starts_only_from_a_hub() -> None:
@@ -103,9 +103,9 @@ async def test_the_process_of_a_machine_access_server_starts_only_from_a_hub() -
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env=environ,
         )  # fmt: skip
-        _, said = await process.communicate()
+        _, stderr = await process.communicate()
         assert process.returncode == 1
-        assert f"builtin: {name}" in said.decode()
+        assert f"builtin: {name}" in stderr.decode()
 
 
 async def test_no_machine_access_tools_exist_without_an_entry(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ async def test_without_environment_marks_the_process_group_is_still_ended(
 ) -> None:
     monkeypatch.setattr(reaper, "marked", lambda prefix: [])
     monkeypatch.setattr(programs, "_HAS_MARKS", False)
-    told = tmp_path / "group"
-    code = f"import os, time; os.fork() and open({str(told)!r}, 'w', 1).write(f'{{os.getpgid(0)}}\\n'); time.sleep(999)"
+    path = tmp_path / "group"
+    code = f"import os, time; os.fork() and open({str(path)!r}, 'w', 1).write(f'{{os.getpgid(0)}}\\n'); time.sleep(999)"
     async with asyncio.timeout(PATIENCE):
         running = asyncio.ensure_future(
             ProgramRunner(os.environ).run([sys.executable, "-S", "-c", code], 999, "program")
@@ -52,10 +52,10 @@ async def test_without_environment_marks_the_process_group_is_still_ended(
         for _ in range(rounds):
             await asyncio.sleep(0)
         end = time.monotonic() + PATIENCE
-        while not (told.exists() and told.read_text()) and time.monotonic() < end:
+        while not (path.exists() and path.read_text()) and time.monotonic() < end:
             pass  # it has forked, and the loop does not know yet that it was started
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        while reaper.group_alive(int(told.read_text())):
+        while reaper.group_alive(int(path.read_text())):
             await asyncio.sleep(0)

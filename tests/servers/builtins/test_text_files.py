@@ -63,8 +63,8 @@ async def holds(client: StdioClient, mode: str, file: Path) -> None:
         "view_text_file": {},
         "insert_text_file": {"content": "two", "line_number": 2},
     }
-    for name, more in arguments.items():
-        result = await client.call(f"{mode}__{name}", {"file_path": str(file), **more})
+    for name, extra_arguments in arguments.items():
+        result = await client.call(f"{mode}__{name}", {"file_path": str(file), **extra_arguments})
         meta = {key: value for key, value in result["_meta"].items() if key != "mcp-hub/error"}
         assert meta == {
             "dangerous_io": True,
@@ -101,13 +101,13 @@ def test_the_raw_text_policy_is_read_at_every_call(
     tmp_path: Path, raw: dict[str, Callable[..., ToolResult]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "a.txt"
-    found = []
-    for said in ("deny", "allow", "nonsense", " DENY "):
-        monkeypatch.setenv(RAW_TEXT_VARIABLE, said)
-        result = raw["write_text_file"](str(file), said)
+    outcomes = []
+    for setting in ("deny", "allow", "nonsense", " DENY "):
+        monkeypatch.setenv(RAW_TEXT_VARIABLE, setting)
+        result = raw["write_text_file"](str(file), setting)
         assert result.meta is not None
-        found.append((result.meta["policy"], result.is_error))
-    assert found == [("deny", True), ("allow", False), ("warn", False), ("deny", True)]
+        outcomes.append((result.meta["policy"], result.is_error))
+    assert outcomes == [("deny", True), ("allow", False), ("warn", False), ("deny", True)]
     assert file.read_text() == "nonsense"
 
 
@@ -145,8 +145,8 @@ def test_invalid_ranges_change_nothing_and_are_reported(
 ) -> None:
     file = tmp_path / "a.txt"
     file.write_text("a\nb\nc\nd\n")
-    more = ["x"] if name == "write_text_file" else []
-    result = raw[name](str(file), *more, ranges)
+    contents = ["x"] if name == "write_text_file" else []
+    result = raw[name](str(file), *contents, ranges)
     assert code(result) == "invalid_parameters"
     assert text(result).startswith("InvalidArgumentError: ")
     assert file.read_text() == "a\nb\nc\nd\n"
@@ -218,12 +218,12 @@ def test_the_result_of_a_change_shows_five_lines_before_and_after(
 ) -> None:
     file = tmp_path / "a.txt"
     file.write_text("".join(f"{number}\n" for number in range(1, 101)))
-    shown = text(raw["insert_text_file"](str(file), "new", 50))
-    assert "between lines 45-56 is:\n```\n45: 45\n" in shown
-    assert shown.endswith("56: 55\n```")
-    shown = text(raw["write_text_file"](str(file), "x\ny", [50, 50]))
-    assert "```\n45: 45\n" in shown
-    assert shown.endswith("56: 54\n```")
+    excerpt = text(raw["insert_text_file"](str(file), "new", 50))
+    assert "between lines 45-56 is:\n```\n45: 45\n" in excerpt
+    assert excerpt.endswith("56: 55\n```")
+    excerpt = text(raw["write_text_file"](str(file), "x\ny", [50, 50]))
+    assert "```\n45: 45\n" in excerpt
+    assert excerpt.endswith("56: 54\n```")
 
 
 def test_a_new_file_ignores_ranges_and_a_path_may_begin_at_home(
@@ -260,11 +260,13 @@ def test_a_file_that_is_not_text_is_refused_without_blocking_or_data_loss(
     (tmp_path / "large").write_text("x" * 100)
     monkeypatch.setattr(regular_files, "MAX_BYTES", 50)
     for name in NAMES:
-        more: list[Any] = {"view_text_file": [[1, 1]], "write_text_file": ["x", [1, 1]]}.get(name, ["x", 1])
-        codes = {entry: code(raw[name](str(tmp_path / entry), *more)) for entry in (".", "pipe", "binary", "large")}
+        arguments: list[Any] = {"view_text_file": [[1, 1]], "write_text_file": ["x", [1, 1]]}.get(name, ["x", 1])
+        codes = {
+            entry: code(raw[name](str(tmp_path / entry), *arguments)) for entry in (".", "pipe", "binary", "large")
+        }
         assert codes == {".": "tool_error", "pipe": "tool_error", "binary": "tool_error", "large": "result_too_large"}
         for path in ("a\0b", "\ud800"):
-            assert code(raw[name](path, *more)) == "invalid_parameters"
+            assert code(raw[name](path, *arguments)) == "invalid_parameters"
     assert code(raw["write_text_file"](str(tmp_path / "new"), "x" * 51)) == "result_too_large"
     assert code(raw["write_text_file"](str(tmp_path / "no" / "such"), "x")) == "tool_error"
     assert text(raw["view_text_file"](str(tmp_path / "none"))).endswith("none does not exist.")

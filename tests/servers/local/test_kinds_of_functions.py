@@ -191,10 +191,10 @@ async def listed(client: StdioClient) -> dict[str, dict[str, Any]]:
 
 
 async def streamed(client: StdioClient, name: str, arguments: dict[str, Any] | None = None) -> tuple[list[Any], Any]:
-    """(the progress it told of, its result)."""
+    """Calls a tool; returns (the params of its progress notifications, its result)."""
     result = await client.call(f"local__{name}", arguments, _meta={"progressToken": name})
-    told = [note["params"] for note in client.notifications if note["params"].get("progressToken") == name]
-    return told, result
+    progress = [note["params"] for note in client.notifications if note["params"].get("progressToken") == name]
+    return progress, result
 
 
 @pytest.mark.parametrize(
@@ -214,15 +214,18 @@ async def test_every_kind_of_function_streams_chunks_and_the_last_chunk_is_the_r
 ) -> None:
     """Check 40."""
     argument = "middle" if name == "half" else "word"
-    told, result = await streamed(client, name, {argument: "W"})
-    assert [one["message"] for one in told] == chunks
-    assert [one["progress"] for one in told] == list(range(1, len(chunks) + 1))
+    progress, result = await streamed(client, name, {argument: "W"})
+    assert [params["message"] for params in progress] == chunks
+    assert [params["progress"] for params in progress] == list(range(1, len(chunks) + 1))
     assert result["content"] == [{"type": "text", "text": last}]
 
 
 async def test_a_chunk_with_more_than_text_is_sent_whole_as_progress(client: StdioClient) -> None:
-    told, result = await streamed(client, "counting")
-    assert [one["_meta"]["mcp-hub/chunk"]["structuredContent"] for one in told] == [{"total": 1}, {"total": 2}]
+    progress, result = await streamed(client, "counting")
+    assert [params["_meta"]["mcp-hub/chunk"]["structuredContent"] for params in progress] == [
+        {"total": 1},
+        {"total": 2},
+    ]
     assert result["structuredContent"] == {"total": 2}
     assert (await client.call("local__plain", {"word": "x"}))["_meta"] == {"seen": [1]}
     assert (await client.call("local__nothing"))["content"] == []
@@ -239,12 +242,12 @@ async def test_a_blocking_sync_tool_does_not_delay_another_call(client: StdioCli
 
 
 async def test_an_error_after_chunks_is_the_result_of_the_call(client: StdioClient) -> None:
-    told, result = await streamed(client, "failing_late")
-    assert [one["message"] for one in told] == ["so far"]
+    progress, result = await streamed(client, "failing_late")
+    assert [params["message"] for params in progress] == ["so far"]
     assert result["isError"]
     assert result["_meta"]["mcp-hub/error"]["code"] == "tool_error"
-    left = await client.call("local__leaving")
-    assert left["_meta"]["mcp-hub/error"]["code"] == "tool_error"
+    exited = await client.call("local__leaving")
+    assert exited["_meta"]["mcp-hub/error"]["code"] == "tool_error"
     assert await client.text("local__coroutine", {"word": "alive"}) == "alive"
 
 
@@ -314,12 +317,12 @@ async def test_fields_of_an_extended_model_and_of_extend_schema_are_arguments(cl
 
 @pytest.mark.parametrize("name", ["shouted", "shouted_later", "shouted_async"])
 async def test_a_post_processor_can_change_keep_or_withhold_every_chunk(client: StdioClient, name: str) -> None:
-    told, result = await streamed(client, name, {"word": "hi"})
-    assert [one["message"] for one in told] == (["WELLshouted"] if name == "shouted" else [])
+    progress, result = await streamed(client, name, {"word": "hi"})
+    assert [params["message"] for params in progress] == (["WELLshouted"] if name == "shouted" else [])
     text = '{"WORD":"HI"}' if name == "shouted_async" else "HI"
     assert result == {"content": [{"type": "text", "text": text + name}]}
-    kept = await client.call(f"local__{name}", {"word": "same"})
-    assert kept.get("structuredContent") == ({"word": "same"} if name == "shouted_async" else None)
+    unchanged = await client.call(f"local__{name}", {"word": "same"})
+    assert unchanged.get("structuredContent") == ({"word": "same"} if name == "shouted_async" else None)
     withheld = await client.call(f"local__{name}", {"word": "bad"})
     assert withheld["_meta"]["mcp-hub/error"]["code"] == "tool_error"
     assert "louder" in withheld["content"][0]["text"]

@@ -117,7 +117,7 @@ def pid() -> int:
 def not_a_tool() -> None: ...
 '''
 AGAIN = "from mcp_hub import tool\n@tool\ndef add() -> None: ...\n@tool\ndef extra() -> str:\n    return 'extra'\n"
-MORE = "from mcp_hub import tool\n@tool\ndef more() -> str:\n    return 'more'\n"
+SECOND_TOOL = "from mcp_hub import tool\n@tool\ndef more() -> str:\n    return 'more'\n"
 FILES = {
     "a_tools.py": TOOLS,
     "_shared.py": "def plus(a, b): return a + b\n",
@@ -244,8 +244,8 @@ async def test_the_line_of_an_exception_is_in_the_log_and_not_in_the_response(tm
         (block,) = result["content"]
         assert block["text"] == "Error: Expecting value: line 1 column 1 (char 0)"
         assert str(file) not in json.dumps(result)
-        place = f"warning: local: fails failed: JSONDecodeError: Expecting value: .* \\({file}:8 in helper\\)"
-        await client.until(lambda: re.search(place, client.stderr.decode()))
+        pattern = f"warning: local: fails failed: JSONDecodeError: Expecting value: .* \\({file}:8 in helper\\)"
+        await client.until(lambda: re.search(pattern, client.stderr.decode()))
 
 
 async def test_explain_shows_what_the_server_wrote_to_its_stderr_during_the_call(tmp_path: Path) -> None:

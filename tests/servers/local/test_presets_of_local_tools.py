@@ -63,16 +63,16 @@ def servers() -> dict[str, Any]:
 
 
 def tools_in(directory: Path) -> str:
-    made = directory / "functions"
-    made.mkdir()
-    (made / "tools.py").write_text(TOOLS)
-    (made / "broken.py").write_text(BROKEN)
-    return str(made)
+    functions = directory / "functions"
+    functions.mkdir()
+    (functions / "tools.py").write_text(TOOLS)
+    (functions / "broken.py").write_text(BROKEN)
+    return str(functions)
 
 
-def assert_clean(directory: Path, *said: bytes | str) -> None:
+def assert_clean(directory: Path, *outputs: bytes | str) -> None:
     files = [path for path in directory.rglob("*.jsonl") if path.is_file()]
-    texts = [one if isinstance(one, str) else one.decode() for one in said]
+    texts = [output if isinstance(output, str) else output.decode() for output in outputs]
     assert files
     for text in [*(path.read_text() for path in files), *texts]:
         assert CANARY not in text, text
@@ -107,7 +107,7 @@ async def test_no_preset_is_in_any_output_of_the_hub(tmp_path: Path, modern: boo
                 except Exception as error:
                     answers.append(str(error))
             assert await client.text("local__raises", {"how": "ok"}) == f"{CANARY}-a"  # what a tool returns stays
-            told = await client.notified("notifications/progress", 2)
+            progress = await client.notified("notifications/progress", 2)
             logged = await client.notified("notifications/message", 1 if modern else 2)
         spans = str(collector.spans)
     assert "bad ***" in str(answers)
@@ -120,7 +120,7 @@ async def test_no_preset_is_in_any_output_of_the_hub(tmp_path: Path, modern: boo
     misfits = [str(answer) for answer in answers if "do not fit" in str(answer) and "does not take" not in str(answer)]
     assert len(misfits) == 2
     assert not [text for text in misfits if "key" in text or "options" in text]
-    assert_clean(tmp_path, client.stderr, str(answers), str(told), str(logged), spans)
+    assert_clean(tmp_path, client.stderr, str(answers), str(progress), str(logged), spans)
 
 
 async def test_a_preset_that_is_replaced_while_the_hub_runs_stays_a_secret(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ async def test_a_preset_that_is_replaced_while_the_hub_runs_stays_a_secret(tmp_p
         entries["up"]["preset"] = {"say": {"key": f"{CANARY}-new"}}
         await changed(client, tmp_path, entries, watch=False)
         answer = await client.call("up__say", {"how": "error"})
-    said = answer["content"][0]["text"]
-    assert "token" in said  # which the server was sent before
-    assert CANARY not in said
+    text = answer["content"][0]["text"]
+    assert "token" in text  # which the server was sent before
+    assert CANARY not in text
     assert CANARY not in client.stderr.decode()
 
 
@@ -143,8 +143,8 @@ async def test_no_preset_is_in_the_metrics_or_the_status_of_a_hub(tmp_path: Path
             for name, arguments in CALLS:
                 await visitor.call(name, arguments)
             metrics = await visitor.http.get("/metrics")
-        words = [*HUB, "status", "--json"]
-        status = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=PATIENCE, check=False)
+        command = [*HUB, "status", "--json"]
+        status = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=PATIENCE, check=False)
     assert metrics.status_code == 200
     assert b"up" in status.stdout
     assert_clean(tmp_path, metrics.text, status.stdout, status.stderr, process.stderr)
@@ -157,12 +157,12 @@ def test_no_preset_is_in_the_output_of_explain_or_check(tmp_path: Path, call: st
     )
     server, tool = call.split("/")
     (tmp_path / "calls.jsonl").touch()
-    for words in (
+    for arguments in (
         ["call", server, tool, "--explain", "-vv", "--args", json.dumps({"how": "error", "key": "mine"})],
         ["check", "-vv", "--json"],
         ["tools", "-vv", "--json"],
     ):
-        done = subprocess.run([*HUB, *words, "--config", str(config)], capture_output=True, timeout=PATIENCE)
+        done = subprocess.run([*HUB, *arguments, "--config", str(config)], capture_output=True, timeout=PATIENCE)
         assert done.stdout
         assert_clean(tmp_path, done.stdout, done.stderr)
 

@@ -35,15 +35,15 @@ class Row(TypedDict):
     id: int
 
 
-def made(function: Any) -> LocalTool:
+def local_tool(function: Any) -> LocalTool:
     mark = mark_of(tool(function))
     assert mark is not None
     return LocalTool(function, mark)
 
 
 def properties(function: Any) -> dict[str, Any]:
-    found: dict[str, Any] = made(function).definition["inputSchema"]["properties"]
-    return found
+    schemas: dict[str, Any] = local_tool(function).definition["inputSchema"]["properties"]
+    return schemas
 
 
 def test_the_decorator_returns_the_function_itself() -> None:
@@ -86,7 +86,7 @@ NUMPY = """Short text.
     a : int
         What a is.
     """
-REST = """Short text.
+SPHINX = """Short text.
 
     Long text.
 
@@ -94,12 +94,12 @@ REST = """Short text.
     """
 
 
-@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, REST])
+@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX])
 def test_docstrings_of_the_usual_styles_describe_the_tool_and_its_parameters(docstring: str) -> None:
     def documented(a: int) -> None: ...
 
     documented.__doc__ = docstring
-    definition = made(documented).definition
+    definition = local_tool(documented).definition
     assert definition["description"] == "Short text.\n\nLong text."
     assert definition["inputSchema"]["properties"]["a"] == {"type": "integer", "description": "What a is."}
 
@@ -107,7 +107,7 @@ def test_docstrings_of_the_usual_styles_describe_the_tool_and_its_parameters(doc
 def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
     def lonely() -> None: ...
 
-    assert made(lonely).definition["description"] == "lonely"
+    assert local_tool(lonely).definition["description"] == "lonely"
 
 
 def test_a_text_in_annotated_overrides_the_docstring_of_a_parameter() -> None:
@@ -276,7 +276,7 @@ def test_python_types_become_json_schemas() -> None:
         many: list[float] = [],  # noqa: B006
     ) -> None: ...
 
-    schema = made(f).definition["inputSchema"]
+    schema = local_tool(f).definition["inputSchema"]
     assert schema["properties"]["any_one"] == {}
     assert schema["properties"]["choice"] == {"enum": ["x", "y"], "type": "string"}
     assert schema["properties"]["color"] == {"$ref": "#/$defs/Color"}
@@ -289,7 +289,7 @@ def test_python_types_become_json_schemas() -> None:
 def test_titles_are_removed_but_never_a_property_of_that_name() -> None:
     def f(point: Point, title: str) -> None: ...
 
-    schema = made(f).definition["inputSchema"]
+    schema = local_tool(f).definition["inputSchema"]
     assert schema["properties"]["title"] == {"type": "string"}
     assert schema["$defs"]["Point"]["properties"]["title"] == {"type": "string", "default": "origin"}
     assert "title" not in schema
@@ -310,7 +310,7 @@ def test_only_return_types_that_are_always_objects_have_an_output_schema(returne
     def f() -> Any: ...
 
     f.__annotations__["return"] = returned
-    definition = made(f).definition
+    definition = local_tool(f).definition
     assert ("outputSchema" in definition) is has_schema
     if has_schema:
         assert definition["outputSchema"]["type"] == "object"
@@ -330,14 +330,14 @@ def test_invalid_arguments_are_refused_with_an_explanation(arguments: dict[str, 
     def f(count: int, color: Color = Color.RED) -> None: ...
 
     with pytest.raises(InvalidArguments, match="nothing was called") as caught:
-        made(f).bind(arguments)
+        local_tool(f).bind(arguments)
     assert said in str(caught.value)
 
 
 def test_arguments_are_converted_to_the_annotated_types() -> None:
     def f(first: int, /, color: Color, point: Point, ratio: float = 0.5) -> None: ...
 
-    call = made(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
+    call = local_tool(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
     assert call.positional == [1]
     assert call.keywords == {"color": Color.BLUE, "point": Point(x=2), "ratio": 1.0}
 
@@ -346,4 +346,4 @@ def test_a_function_without_a_derivable_schema_is_a_type_error() -> None:
     def f(a: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError):
-        made(f)
+        local_tool(f)

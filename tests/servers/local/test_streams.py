@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 who: ContextVar[str] = ContextVar("who")
 
 
-async def chunks_of(function: Callable[..., Any], arguments: dict[str, Any] | None = None, **said: Any) -> list[Any]:
-    tool = LocalTool(function, Mark(**said))
+async def chunks_of(function: Callable[..., Any], arguments: dict[str, Any] | None = None, **options: Any) -> list[Any]:
+    tool = LocalTool(function, Mark(**options))
     async with asyncio.timeout(PATIENCE):
         return [chunk async for chunk in tool.chunks(tool.bind(arguments or {}))]
 
@@ -162,6 +162,6 @@ def test_an_interrupted_call_ends_with_its_last_chunk_and_a_note() -> None:
 
 
 def test_the_fields_of_a_response_have_agentscopes_defaults() -> None:
-    one, other = ToolResponse([]), ToolResponse([])
-    assert (one.metadata, one.stream, one.is_last, one.is_interrupted) == (None, False, True, False)
-    assert one.id != other.id
+    first, second = ToolResponse([]), ToolResponse([])
+    assert (first.metadata, first.stream, first.is_last, first.is_interrupted) == (None, False, True, False)
+    assert first.id != second.id

@@ -64,19 +64,21 @@ def test_a_class_that_implements_base_tool_is_served_as_a_tool(tmp_path: Path) -
     write(tmp_path, "tools/builtin/classes.py", CLASSES)
     with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
         executor = ToolExecutor(tools)
-        found = {tool.tool_name: tool for tool in tools.load_tools() if tool.server == "local"}
-        assert list(found) == ["sum_tool", "count_tool", "greet_tool"]
-        described = {name: (tool.source, tool.description) for name, tool in found.items()}
+        local_tools = {tool.tool_name: tool for tool in tools.load_tools() if tool.server == "local"}
+        assert list(local_tools) == ["sum_tool", "count_tool", "greet_tool"]
+        described = {name: (tool.source, tool.description) for name, tool in local_tools.items()}
         assert described == {
             "sum_tool": ("builtin", "Add two numbers."),
             "count_tool": ("builtin", "Count."),
             "greet_tool": ("builtin", "Greet."),
         }
-        assert [(one.name, one.type, one.required) for one in found["sum_tool"].parameters] == [
+        assert [
+            (parameter.name, parameter.type, parameter.required) for parameter in local_tools["sum_tool"].parameters
+        ] == [
             ("a", "integer", True),
             ("b", "integer", False),
         ]
-        assert found["count_tool"].parameters[0].description == "the first one"
+        assert local_tools["count_tool"].parameters[0].description == "the first one"
         assert executor.execute("sum_tool", {"a": 1}).output == 2
         assert executor.execute("count_tool", {"start": 1}).output == [1, 2]
         assert executor.execute("greet_tool", {"text": "you"}).output == "Hello you"

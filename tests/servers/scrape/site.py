@@ -22,7 +22,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Site:
-    """A server that answers what it was told to, and remembers who asked."""
+    """A web server with scripted answers, which records its requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -39,7 +39,7 @@ class Site:
         return f"http://{host}:{self.port}{path}"
 
     def put(self, path: str, body: bytes | str, content_type: str | None = None, **options: Any) -> str:
-        """Serve these bytes; the URL of them. Without a content type an empty one is said."""
+        """Serves these bytes; returns their URL. Without a content type, the header is empty."""
         data = body.encode() if isinstance(body, str) else body
         headers = {"Content-Type": content_type or "", **options.pop("headers", {})}
 
@@ -50,7 +50,7 @@ class Site:
         return self.url(path)
 
     def redirect(self, path: str, location: str, status: int = 302) -> str:
-        """Send whoever asks elsewhere."""
+        """Redirects a path to another location; returns its URL."""
         return self.put(path, b"", status=status, headers={"Location": location})
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -71,7 +71,7 @@ async def serving(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Site]
 
 
 SLACK = 10.0
-"""Seconds beyond its own deadline in which a scraper has to say what came of a page."""
+"""Seconds beyond its own deadline within which a scraper has to answer."""
 
 
 @contextlib.asynccontextmanager
@@ -100,5 +100,5 @@ async def refused(client: StdioClient, url: str) -> str:
 async def source(client: StdioClient, url: str) -> dict[str, Any]:
     """Where the text of a page came from."""
     result = await client.call("scrape_website", {"url": url})
-    found: dict[str, Any] = result["_meta"]["mcp-hub/source"]
-    return found
+    facts: dict[str, Any] = result["_meta"]["mcp-hub/source"]
+    return facts

@@ -43,10 +43,10 @@ async def test_the_size_limit_applies_after_decompression_and_ignores_content_le
     assert len(body) < 100_000
     bomb = site.put("/bomb", body, "text/plain", headers={"Content-Encoding": "gzip"})
     exact = site.put("/exact", b"b" * 1_000_000, "text/plain")
-    more = site.put("/more", b"b" * 1_000_001, "text/plain")
+    above = site.put("/more", b"b" * 1_000_001, "text/plain")
     async with scraper(max_bytes=1_000_000) as client:
         assert await refused(client, bomb) == "result_too_large"
-        assert await refused(client, more) == "result_too_large"
+        assert await refused(client, above) == "result_too_large"
         assert len(await scrape(client, exact)) == 1_000_000
 
 
@@ -73,11 +73,11 @@ async def test_an_endless_page_ends_at_the_time_limit_and_the_next_one_works(sit
 
 
 async def test_a_page_that_never_arrives_does_not_delay_others(site: Site) -> None:
-    async def held(request: web.Request) -> web.StreamResponse:
+    async def blocked(request: web.Request) -> web.StreamResponse:
         await site.released.wait()
         return web.Response(text="at last")
 
-    site.answers["/held"] = held
+    site.answers["/held"] = blocked
     fine = site.put("/fine", "fine", "text/plain")
     async with scraper() as client:
         waiting = [client.start("tools/call", call(site.url("/held"))) for _ in range(20)]
@@ -144,12 +144,12 @@ async def test_documents_that_exhaust_memory_are_converted_two_at_a_time(site: S
     url, fine = site.put("/bomb", body, DOCX), site.put("/fine", "fine", "text/plain")
     async with scraper(max_memory=400 * 1024**2, timeout=PATIENCE) as client:
         calls = [client.start("tools/call", call(url)) for _ in range(6)]
-        most = 0
-        while not all(one.done() for one in calls):
-            most = max(most, len(converters(client)))
+        peak = 0
+        while not all(task.done() for task in calls):
+            peak = max(peak, len(converters(client)))
             await asyncio.wait(calls, timeout=0.05)
-        assert {one.result()["result"]["_meta"]["mcp-hub/error"]["code"] for one in calls} == {"tool_error"}
-        assert 1 <= most <= 2
+        assert {task.result()["result"]["_meta"]["mcp-hub/error"]["code"] for task in calls} == {"tool_error"}
+        assert 1 <= peak <= 2
         assert await scrape(client, fine) == "fine"
 
 

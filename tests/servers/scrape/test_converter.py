@@ -35,7 +35,7 @@ AnalyzeDocumentRequest = AnalyzeResult = DocumentAnalysisFeature = Anything
 
 
 async def hello(setup: Mapping[str, Any], **environment: str) -> dict[str, Any]:
-    """What the real process says when it is ready, after this setup."""
+    """Starts the real process with this setup; returns its first message."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "mcp_hub.servers.builtin.markdown",
@@ -43,17 +43,17 @@ async def hello(setup: Mapping[str, Any], **environment: str) -> dict[str, Any]:
     )  # fmt: skip
     async with asyncio.timeout(PATIENCE):
         out, _ = await process.communicate(json.dumps(setup).encode() + b"\n")
-    said: dict[str, Any] = json.loads(out.splitlines()[0])
-    return said
+    greeting: dict[str, Any] = json.loads(out.splitlines()[0])
+    return greeting
 
 
 @contextlib.asynccontextmanager
 async def converter(**options: Any) -> AsyncIterator[Converter]:
-    made = Converter(**options)
+    running = Converter(**options)
     try:
-        yield made
+        yield running
     finally:
-        await made.close()
+        await running.close()
 
 
 def azure_packages(directory: Path) -> str:
@@ -69,14 +69,14 @@ def azure_packages(directory: Path) -> str:
 
 async def test_without_an_endpoint_markitdown_is_created_without_document_intelligence(tmp_path: Path) -> None:
     """Check 23."""
-    found = await hello({"docintel_endpoint": None, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
-    assert "PdfConverter" in found["converters"]
-    assert "DocumentIntelligenceConverter" not in found["converters"]
+    greeting = await hello({"docintel_endpoint": None, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
+    assert "PdfConverter" in greeting["converters"]
+    assert "DocumentIntelligenceConverter" not in greeting["converters"]
 
 
 async def test_a_configured_endpoint_is_passed_to_markitdown(tmp_path: Path) -> None:
-    found = await hello({"docintel_endpoint": ENDPOINT, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
-    assert found["converters"][0] == "DocumentIntelligenceConverter"
+    greeting = await hello({"docintel_endpoint": ENDPOINT, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
+    assert greeting["converters"][0] == "DocumentIntelligenceConverter"
 
 
 async def test_an_endpoint_without_its_packages_is_an_error_naming_what_to_install() -> None:
@@ -92,51 +92,51 @@ async def test_the_converter_process_gets_no_secret_of_the_environment(monkeypat
     for name in ("SOME_TOKEN", "AZURE_API_KEY", "HTTPS_PROXY", "MCP_HUB_BUILTIN"):
         monkeypatch.setenv(name, "a-secret")
     monkeypatch.setenv("MCP_HUB_RUN", "run:1:web:")
-    async with converter() as made:
-        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+    async with converter() as running:
+        await running.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (process,) = workers()
-        seen = process.environ()
-    assert "a-secret" not in seen.values()
-    assert seen["MCP_HUB_RUN"] == "run:1:web:"
+        environ = process.environ()
+    assert "a-secret" not in environ.values()
+    assert environ["MCP_HUB_RUN"] == "run:1:web:"
     assert workers() == []
 
 
 async def test_converter_processes_are_reused_and_at_most_two_run() -> None:
-    async with converter() as made:
-        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+    async with converter() as running:
+        await running.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (first,) = workers()
-        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+        await running.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         assert workers() == [first]
-        many = [made.convert(SourceDocument(b"%d" % number, "text/plain"), PATIENCE) for number in range(12)]
-        texts = [done.markdown for done in await asyncio.gather(*many)]
+        many = [running.convert(SourceDocument(b"%d" % number, "text/plain"), PATIENCE) for number in range(12)]
+        texts = [document.markdown for document in await asyncio.gather(*many)]
         assert texts == [str(number) for number in range(12)]
         assert first in workers()
         assert len(workers()) == 2
 
 
 async def test_a_dead_converter_process_is_replaced() -> None:
-    async with converter() as made:
-        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+    async with converter() as running:
+        await running.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (first,) = workers()
         first.kill()  # the news of its end may come with the very next document
-        assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
+        assert (await running.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
         assert first not in workers()
 
 
 async def test_a_document_that_exhausts_memory_fails_and_the_next_one_works() -> None:
     wide = "a," * 10_000 + "\n" + "x\n" * 40_000  # as a table: 400 million cells
-    async with converter(memory=500_000_000) as made:
+    async with converter(memory=500_000_000) as running:
         with pytest.raises(ToolRefused) as refusal:
-            await made.convert(SourceDocument(wide.encode(), "text/csv"), PATIENCE)
+            await running.convert(SourceDocument(wide.encode(), "text/csv"), PATIENCE)
         assert refusal.value.code == "tool_error"
-        assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
+        assert (await running.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
 
 
 async def test_markdown_above_the_limit_is_cut() -> None:
-    async with converter() as made:
-        done = await made.convert(SourceDocument(b"word " * 3_000_000, "text/plain"), PATIENCE)
-    assert 8_000_000 < len(done.markdown) < 9_000_000
-    assert done.markdown.startswith("word word")
+    async with converter() as running:
+        document = await running.convert(SourceDocument(b"word " * 3_000_000, "text/plain"), PATIENCE)
+    assert 8_000_000 < len(document.markdown) < 9_000_000
+    assert document.markdown.startswith("word word")
 
 
 def workers() -> list[psutil.Process]:

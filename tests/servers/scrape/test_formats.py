@@ -46,9 +46,9 @@ async def test_a_page_becomes_markdown_without_its_scripts(client: StdioClient, 
 
 
 async def test_word_and_pdf_documents_are_read(client: StdioClient, site: Site) -> None:
-    word = await scrape(client, site.put("/report.docx", docx("The heading", "The paragraph"), DOCX))
-    assert "# The heading" in word
-    assert "The paragraph" in word
+    text = await scrape(client, site.put("/report.docx", docx("The heading", "The paragraph"), DOCX))
+    assert "# The heading" in text
+    assert "The paragraph" in text
     assert "Text of a page" in await scrape(client, site.put("/a.pdf", pdf("Text of a page"), "application/pdf"))
 
 
@@ -88,7 +88,7 @@ async def test_a_page_with_a_file_extension_in_its_url_is_read_as_html(client: S
         assert "## About it" in await scrape(client, site.put(path, page, "text/html"))
 
 
-WORDS = "Größe, naïve café: ein Satz, in dem einiges steht, was nicht ASCII ist. Übung, Äpfel, Öl."
+SENTENCE = "Größe, naïve café: ein Satz, in dem einiges steht, was nicht ASCII ist. Übung, Äpfel, Öl."
 RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 3
 JAPANESE = "いろはにほへと ちりぬるを わかよたれそ つねならむ"
 
@@ -96,14 +96,14 @@ JAPANESE = "いろはにほへと ちりぬるを わかよたれそ つねな�
 @pytest.mark.parametrize(
     ("text", "encoding", "content_type", "meta"),
     [
-        (WORDS, "utf-8", "text/html", ""),
-        (WORDS, "utf-8-sig", "text/html; charset=iso-8859-1", ""),
-        (WORDS + " “€”", "cp1252", "text/html; charset=ISO-8859-1", ""),
-        (WORDS, "latin-1", "text/html; charset=latin1", '<meta charset="utf-8">'),
-        (WORDS, "utf-8", "text/html; charset=no-such-thing", ""),
-        (WORDS, "utf-8", "text/html; charset=undefined", ""),
-        (WORDS, "utf-8", "text/html", '<meta charset="idna">'),
-        (WORDS, "utf-8", "text/plain; charset=punycode", ""),
+        (SENTENCE, "utf-8", "text/html", ""),
+        (SENTENCE, "utf-8-sig", "text/html; charset=iso-8859-1", ""),
+        (SENTENCE + " “€”", "cp1252", "text/html; charset=ISO-8859-1", ""),
+        (SENTENCE, "latin-1", "text/html; charset=latin1", '<meta charset="utf-8">'),
+        (SENTENCE, "utf-8", "text/html; charset=no-such-thing", ""),
+        (SENTENCE, "utf-8", "text/html; charset=undefined", ""),
+        (SENTENCE, "utf-8", "text/html", '<meta charset="idna">'),
+        (SENTENCE, "utf-8", "text/plain; charset=punycode", ""),
         (RUSSIAN, "windows-1251", "text/html", '<meta charset="windows-1251">'),
         (RUSSIAN, "koi8-r", "text/html", '<META http-equiv=Content-Type content="text/html; charset=koi8-r">'),
         (RUSSIAN, "windows-1251", "text/plain", ""),

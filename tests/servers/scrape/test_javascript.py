@@ -36,8 +36,8 @@ async def test_a_page_rendered_by_scripts_is_opened_in_a_browser(site: Site) -> 
     assert "/more" in site.asked
     assert "/guarded/more" not in site.asked
     assert len(below) > 2
-    _, left = psutil.wait_procs(below, PATIENCE)
-    assert left == []
+    _, alive = psutil.wait_procs(below, PATIENCE)
+    assert alive == []
 
 
 async def test_scripts_that_lead_to_a_guarded_url_are_refused(site: Site) -> None:

@@ -34,7 +34,7 @@ async def test_a_page_is_fetched_by_a_host_name_that_only_the_proxy_resolves(sit
         async with scraper(proxies=rules(proxy, kind)) as client:
             assert await scrape(client, f"http://{NAME}/moved") == "The text."
         assert len(proxy.asked) == 2
-        assert all(NAME in one for one in proxy.asked)
+        assert all(NAME in line for line in proxy.asked)
 
 
 @pytest.mark.parametrize(

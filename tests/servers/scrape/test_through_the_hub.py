@@ -20,7 +20,7 @@ async def scraped(client: StdioClient, url: str) -> dict[str, object]:
 async def test_a_page_is_read_through_the_hub_by_the_rules_of_the_file(tmp_path: Path) -> None:
     async with serving() as site, serving() as inside:
         page = site.put("/page", "<h1>Read</h1>", "text/html")
-        away = site.redirect("/away", inside.url("/"))
+        redirected = site.redirect("/away", inside.url("/"))
         denied = site.redirect("/denied", "/private/page")
         web = {"allow_addresses": [f"127.0.0.1:{site.port}"], "max_bytes": "10KiB", "javascript": False}
         guard = {"deny_urls": ["127.0.0.1/private*"], "message": "Not that one."}
@@ -30,7 +30,7 @@ async def test_a_page_is_read_through_the_hub_by_the_rules_of_the_file(tmp_path:
             assert result["content"] == [{"type": "text", "text": "# Read"}]
             assert result["_meta"]["mcp-hub/source"]["url"] == page
             codes = []
-            for url in (away, denied, site.put("/large", "x" * 20_000, "text/plain"), "file:///etc/hostname"):
+            for url in (redirected, denied, site.put("/large", "x" * 20_000, "text/plain"), "file:///etc/hostname"):
                 result = await scraped(client, url)
                 assert result["isError"]
                 codes.append(result["_meta"]["mcp-hub/error"]["code"])

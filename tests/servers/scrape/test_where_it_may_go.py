@@ -57,24 +57,24 @@ async def test_redirects_are_followed_and_counted(client: StdioClient, site: Sit
     site.redirect("/second", end, status)
     start = site.redirect("/first", "second?x=1", status)
     assert await scrape(client, start) == "the end"
-    found = await source(client, start)
-    assert (found["url"], found["redirects"]) == (end, 2)
+    facts = await source(client, start)
+    assert (facts["url"], facts["redirects"]) == (end, 2)
 
 
 async def test_a_redirect_keeps_the_bytes_of_an_old_encoding() -> None:
-    asked: list[bytes] = []
+    paths: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b" ")[1])
-        found = b"HTTP/1.1 302 Found\r\nLocation: /caf\xe9?q=\xfc" if len(asked) == 1 else b"HTTP/1.1 200 OK"
-        writer.write(found + b"\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n")
+        paths.append((await reader.readuntil(b"\r\n\r\n")).split(b" ")[1])
+        head = b"HTTP/1.1 302 Found\r\nLocation: /caf\xe9?q=\xfc" if len(paths) == 1 else b"HTTP/1.1 200 OK"
+        writer.write(head + b"\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, scraper() as client:
         port = server.sockets[0].getsockname()[1]
-        found = await source(client, f"http://127.0.0.1:{port}/")
-    assert asked == [b"/", b"/caf%E9?q=%FC"]
-    assert found["url"] == f"http://127.0.0.1:{port}/caf%E9?q=%FC"
+        facts = await source(client, f"http://127.0.0.1:{port}/")
+    assert paths == [b"/", b"/caf%E9?q=%FC"]
+    assert facts["url"] == f"http://127.0.0.1:{port}/caf%E9?q=%FC"
 
 
 async def test_a_redirect_loop_ends_with_an_error(client: StdioClient, site: Site) -> None:
