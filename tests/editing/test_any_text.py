@@ -30,19 +30,19 @@ def written(data: st.DataObject, syntax: Syntax, least: int = 0) -> tuple[str, s
 def test_an_entry_that_is_inserted_and_removed_leaves_the_same_bytes(data: st.DataObject, syntax: Syntax) -> None:
     root, text, tree = written(data, syntax)
     entry = data.draw(NEW)
-    done = insert(text, syntax, (root, "mcp-hub"), entry)
-    assert done.tree == parse(done.text, syntax).tree
-    assert parse(done.text, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "mcp-hub": entry}}
-    assert remove(done.text, syntax, (root, "mcp-hub"), done.placement).text == text
+    insertion = insert(text, syntax, (root, "mcp-hub"), entry)
+    assert insertion.tree == parse(insertion.text, syntax).tree
+    assert parse(insertion.text, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "mcp-hub": entry}}
+    assert remove(insertion.text, syntax, (root, "mcp-hub"), insertion.placement).text == text
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 @given(data=st.data())
 def test_an_insertion_only_adds_characters(data: st.DataObject, syntax: Syntax) -> None:
     root, text, _ = written(data, syntax)
-    done = insert(text, syntax, (root, "mcp-hub"), data.draw(NEW)).text
-    kept = difflib.SequenceMatcher(None, text, done, autojunk=False).get_opcodes()
-    assert {how for how, *_ in kept} <= {"equal", "insert"}
+    changed = insert(text, syntax, (root, "mcp-hub"), data.draw(NEW)).text
+    opcodes = difflib.SequenceMatcher(None, text, changed, autojunk=False).get_opcodes()
+    assert {tag for tag, *_ in opcodes} <= {"equal", "insert"}
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
@@ -51,8 +51,8 @@ def test_an_entry_can_be_removed_after_others_were_added(data: st.DataObject, sy
     root, text, tree = written(data, syntax)
     first = insert(text, syntax, (root, "mcp-hub"), data.draw(NEW))
     both = insert(first.text, syntax, (root, "later"), {"command": "x"})
-    left = remove(both.text, syntax, (root, "mcp-hub"), first.placement).text
-    assert parse(left, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "later": {"command": "x"}}}
+    remaining_text = remove(both.text, syntax, (root, "mcp-hub"), first.placement).text
+    assert parse(remaining_text, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "later": {"command": "x"}}}
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
@@ -61,12 +61,14 @@ def test_any_entry_of_a_file_can_be_removed_or_the_removal_is_refused(data: st.D
     root, text, tree = written(data, syntax, least=1)
     name = data.draw(st.sampled_from(sorted(tree[root])))
     try:
-        left = parse(remove(text, syntax, (root, name)).text, syntax).tree or {}
+        remaining = parse(remove(text, syntax, (root, name)).text, syntax).tree or {}
     except EditRefused:
         return
-    rest = {key: value for key, value in tree[root].items() if key != name}
-    assert {key: value for key, value in left.items() if key != root} == {k: v for k, v in tree.items() if k != root}
-    assert (left.get(root) or {}) == rest
+    expected = {key: value for key, value in tree[root].items() if key != name}
+    assert {key: value for key, value in remaining.items() if key != root} == {
+        k: v for k, v in tree.items() if k != root
+    }
+    assert (remaining.get(root) or {}) == expected
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
@@ -77,10 +79,10 @@ def test_a_value_of_an_entry_is_set_or_refused_and_nothing_else_changes(
     root, text, tree = written(data, syntax, least=1)
     name = data.draw(st.sampled_from(sorted(tree[root])))
     try:
-        done = put(text, syntax, (root, name, "enabled"), value).text
+        changed = put(text, syntax, (root, name, "enabled"), value).text
     except EditRefused:
         return
-    changed = {**tree, root: {**tree[root], name: {**(tree[root][name] or {}), "enabled": value}}}
-    assert parse(done, syntax).tree == changed
+    expected = {**tree, root: {**tree[root], name: {**(tree[root][name] or {}), "enabled": value}}}
+    assert parse(changed, syntax).tree == expected
     for remark in ("# c", "# a remark", "// c", "/* c */", "# head", "# above"):
-        assert done.count(remark) == text.count(remark)
+        assert changed.count(remark) == text.count(remark)

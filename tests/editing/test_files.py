@@ -73,9 +73,9 @@ def test_no_change_is_lost_if_several_commands_edit_one_file_at_once(tmp_path: P
         return written
 
     with ThreadPoolExecutor(4) as commands:
-        written = sum(one.result(PATIENCE) for one in [commands.submit(append) for _ in range(4)])
+        written = sum(future.result(PATIENCE) for future in [commands.submit(append) for _ in range(4)])
     assert len(path.read_bytes()) == written
-    assert [one.name for one in tmp_path.iterdir()] == ["mcp.json"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mcp.json"]
 
 
 def test_all_files_of_a_run_are_written_or_none(tmp_path: Path, journal: Journal) -> None:
@@ -137,10 +137,10 @@ def test_a_diff_shows_no_secret_and_no_control_characters(tmp_path: Path) -> Non
         '"b": {"headers": {"X-Any": "Bearer tr0ub4dor"}, "args": ["--token", "hunter2222"]},\n'
         '"\x9b31m": {"url": "https://me:passw0rd1@h.example/"}\n}}'
     )
-    shown = "\n".join(edit_of(path).diff())
+    diff = "\n".join(edit_of(path).diff())
     for secret in ("correct horse", "tr0ub4dor", "hunter2222", "passw0rd1", "\x9b"):
-        assert secret not in shown
-    assert '+"mcp-hub"' in shown.replace(" ", "")
+        assert secret not in diff
+    assert '+"mcp-hub"' in diff.replace(" ", "")
 
 
 def test_the_journal_is_private_and_outside_of_git_work_trees(tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ def test_a_disk_error_never_leaves_a_partially_written_file(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(EditRefused, match="No space left on device"):
         journal.perform("install", [edit])
-    assert (path.read_text(), [one.name for one in tmp_path.iterdir() if one.name.startswith(".")]) == ("{}", [])
+    assert (path.read_text(), [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")]) == ("{}", [])

@@ -54,8 +54,8 @@ def test_a_null_value_is_refused_in_toml() -> None:
     ],
 )
 def test_empty_sections_of_other_entries_are_kept(syntax: Syntax, text: str) -> None:
-    done = insert(text, syntax, ("mcpServers", "hub"), ENTRY)
-    assert remove(done.text, syntax, ("mcpServers", "hub"), done.placement).text == text
+    insertion = insert(text, syntax, ("mcpServers", "hub"), ENTRY)
+    assert remove(insertion.text, syntax, ("mcpServers", "hub"), insertion.placement).text == text
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_empty_sections_of_other_entries_are_kept(syntax: Syntax, text: str) -> 
 def test_an_item_is_appended_to_a_list_and_removed_again(syntax: Syntax, text: str) -> None:
     tree = parse(text, syntax).tree
     at = ("mcpServers", len(tree.get("mcpServers") or []))
-    done = insert(text, syntax, at, {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}})
-    wanted = [*(tree.get("mcpServers") or []), {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}}]
-    assert parse(done.text, syntax).tree == {**tree, "mcpServers": wanted}
-    assert remove(done.text, syntax, at, done.placement).text == text
+    insertion = insert(text, syntax, at, {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}})
+    expected = [*(tree.get("mcpServers") or []), {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}}]
+    assert parse(insertion.text, syntax).tree == {**tree, "mcpServers": expected}
+    assert remove(insertion.text, syntax, at, insertion.placement).text == text
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 NAMES = st.sampled_from(["a", "github", "my server", "ключ", "日本", "a.b", "x-1", "on", "1", "null", 'q"t', "#c", "é"])
-WORDS = st.sampled_from(
+STRINGS = st.sampled_from(
     ["x", "", "npx", "-y", "ünïcode", "a b", "// no", "# no", "{", "}", "a,b", "\\", "tab\there", "🙂"]
 )
 SCALARS = st.one_of(
-    WORDS,
+    STRINGS,
     st.booleans(),
     st.integers(-5, 5),
     st.text(st.characters(max_codepoint=0xFFFF, categories=["L", "N", "P", "S", "Zs"]), max_size=6),
@@ -25,8 +25,8 @@ ROOTS = st.sampled_from(["servers", "mcpServers", "mcp_servers", "amp.mcpServers
 NEW = st.fixed_dictionaries(
     {"command": st.sampled_from(["/opt/hub/mcp-hub", "C:\\Program Files\\hub\\mcp-hub.exe", "/home/ünï code/mcp-hub"])},
     optional={
-        "args": st.lists(WORDS, max_size=3),
-        "env": st.dictionaries(st.sampled_from(["PATH", "TOKEN"]), WORDS, max_size=2),
+        "args": st.lists(STRINGS, max_size=3),
+        "env": st.dictionaries(st.sampled_from(["PATH", "TOKEN"]), STRINGS, max_size=2),
         "enabled": st.booleans(),
     },
 )
@@ -77,10 +77,10 @@ def json_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         if not value:
             return opening + blank("") + closing
-        named = value.items() if isinstance(value, dict) else [(None, one) for one in value]
+        pairs = value.items() if isinstance(value, dict) else [(None, item) for item in value]
         members = [
-            (f"{spelt(key)}{blank('')}:{blank(' ')}" if key is not None else "") + written(one, depth + 1)
-            for key, one in named
+            (f"{spelt(key)}{blank('')}:{blank(' ')}" if key is not None else "") + written(item, depth + 1)
+            for key, item in pairs
         ]
         last = "," if loose and draw(st.booleans()) else ""
         return opening + blank(inner) + f"{blank('')},{blank(inner)}".join(members) + last + blank(outer) + closing
@@ -100,30 +100,30 @@ def yaml_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
     def remark(indent: int) -> list[str]:
         return draw(st.sampled_from([[], [], [""], [" " * indent + "# a remark: {"], ["# at the left"]]))
 
-    def lines(value: dict[str, Any], indent: int) -> list[str]:
-        found = []
-        for key, one in value.items():
+    def lines(mapping: dict[str, Any], indent: int) -> list[str]:
+        output = []
+        for key, value in mapping.items():
             name = yaml.safe_dump([key], default_flow_style=True, allow_unicode=True).strip()[1:-1]
-            found += remark(indent)
-            if isinstance(one, dict) and one and draw(st.booleans()):
-                found += [f"{' ' * indent}{name}:{draw(st.sampled_from(['', ' # c']))}", *lines(one, indent + width)]
-            elif isinstance(one, dict) and not one and draw(st.booleans()):
-                found.append(f"{' ' * indent}{name}:")
-            elif isinstance(one, list) and one and draw(st.booleans()):
+            output += remark(indent)
+            if isinstance(value, dict) and value and draw(st.booleans()):
+                output += [f"{' ' * indent}{name}:{draw(st.sampled_from(['', ' # c']))}", *lines(value, indent + width)]
+            elif isinstance(value, dict) and not value and draw(st.booleans()):
+                output.append(f"{' ' * indent}{name}:")
+            elif isinstance(value, list) and value and draw(st.booleans()):
                 dash = " " * (indent + draw(st.sampled_from([0, width])))
-                found += [
+                output += [
                     f"{' ' * indent}{name}: # c",
-                    *(f"{dash}- {json.dumps(item, ensure_ascii=False)}" for item in one),
+                    *(f"{dash}- {json.dumps(item, ensure_ascii=False)}" for item in value),
                 ]
-            elif isinstance(one, str) and one.isalnum() and draw(st.booleans()):
+            elif isinstance(value, str) and value.isalnum() and draw(st.booleans()):
                 style = draw(st.sampled_from(["|-", ">-", "&anchor", "!!str"]))
                 block = style[0] in "|>"
-                found.append(f"{' ' * indent}{name}: {style}" + ("" if block else f" '{one}'"))
-                found += [f"{' ' * (indent + width)}{one}"] * block + [""] * (block and draw(st.booleans()))
+                output.append(f"{' ' * indent}{name}: {style}" + ("" if block else f" '{value}'"))
+                output += [f"{' ' * (indent + width)}{value}"] * block + [""] * (block and draw(st.booleans()))
             else:
-                text = json.dumps(one, ensure_ascii=False)
-                found.append(f"{' ' * indent}{name}: {text}{draw(st.sampled_from(['', ' # c', ' ']))}")
-        return found + remark(indent)
+                text = json.dumps(value, ensure_ascii=False)
+                output.append(f"{' ' * indent}{name}: {text}{draw(st.sampled_from(['', ' # c', ' ']))}")
+        return output + remark(indent)
 
     head = draw(st.sampled_from([[], ["# head"], ["---"], ["# head", "---"]]))
     return framed(draw, "\n".join([*head, *lines(draw(trees(root, least)), 0)]))
@@ -138,7 +138,7 @@ def toml_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
 
     def written(value: Any) -> str:
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{name(key)} = {written(one)}" for key, one in value.items()) + "}"
+            return "{" + ", ".join(f"{name(key)} = {written(item)}" for key, item in value.items()) + "}"
         if isinstance(value, list):
             lead = draw(st.sampled_from(["", "\n  ", "\n  # ]\n"]))
             return "[" + lead + ", ".join(map(written, value)) + lead + "]"
@@ -148,17 +148,19 @@ def toml_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
 
     tree = draw(trees(root, least))
     lines: list[str] = draw(st.sampled_from([[], ["# head"]]))
-    tables = {key: one for key, one in tree.items() if isinstance(one, dict) and (key == root or draw(st.booleans()))}
-    for key, one in tree.items():
+    tables = {
+        key: item for key, item in tree.items() if isinstance(item, dict) and (key == root or draw(st.booleans()))
+    }
+    for key, item in tree.items():
         if key not in tables:
-            lines.append(f"{name(key)} = {written(one)}{draw(st.sampled_from(['', ' # c', '  ']))}")
+            lines.append(f"{name(key)} = {written(item)}{draw(st.sampled_from(['', ' # c', '  ']))}")
     for key, table in tables.items():
-        inner = {one: value for one, value in table.items() if isinstance(value, dict)}
-        plain = [f"{name(one)} = {written(value)}" for one, value in table.items() if one not in inner]
+        inner = {entry: value for entry, value in table.items() if isinstance(value, dict)}
+        plain = [f"{name(entry)} = {written(value)}" for entry, value in table.items() if entry not in inner]
         if plain or not inner or draw(st.booleans()):
             lines += [draw(st.sampled_from(["", "# above"])), f"[{name(key)}]", *plain]
-        for one, value in inner.items():
-            head = f"[ {name(key)}.{name(one)} ]" if draw(st.booleans()) else f"[{name(key)}.{name(one)}] # c"
+        for entry, value in inner.items():
+            head = f"[ {name(key)}.{name(entry)} ]" if draw(st.booleans()) else f"[{name(key)}.{name(entry)}] # c"
             lines += ["", head, *(f"{name(part)} = {written(last)}" for part, last in value.items())]
     return framed(draw, "\n".join(lines))
 

@@ -22,8 +22,8 @@ def listing(name: str, version: str = "1.0.0", **fields: Any) -> dict[str, Any]:
 
 def npm(identifier: str = "some-server", version: str = "1.0.0", **fields: Any) -> dict[str, Any]:
     """A package of npm."""
-    given = {"registryType": "npm", "identifier": identifier, "version": version, "transport": {"type": "stdio"}}
-    return {**given, **fields}
+    package = {"registryType": "npm", "identifier": identifier, "version": version, "transport": {"type": "stdio"}}
+    return {**package, **fields}
 
 
 def pypi(identifier: str = "small-server", version: str = "1.0.0", **fields: Any) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def pypi(identifier: str = "small-server", version: str = "1.0.0", **fields: Any
 
 def answer(server: dict[str, Any], status: str = "active", *, latest: bool = True) -> dict[str, Any]:
     """A server.json as a registry answers it."""
-    said = {"status": status, "publishedAt": "2026-01-01T00:00:00Z", "isLatest": latest}
-    return {"server": server, "_meta": {"io.modelcontextprotocol.registry/official": said}}
+    official = {"status": status, "publishedAt": "2026-01-01T00:00:00Z", "isLatest": latest}
+    return {"server": server, "_meta": {"io.modelcontextprotocol.registry/official": official}}
 
 
 class Loopback:
@@ -55,8 +55,8 @@ class Loopback:
 
     def registry(self, path: str, query: dict[str, list[str]]) -> Any | None:
         if path == "/v0.1/servers":
-            word = query.get("search", [""])[0]
-            named = [one for one in self.answers if word in one["server"]["name"]]
+            term = query.get("search", [""])[0]
+            named = [entry for entry in self.answers if term in entry["server"]["name"]]
             start = int(query.get("cursor", ["0"])[0])
             page = named[start : start + PAGE]
             metadata: dict[str, Any] = {"count": len(page)}
@@ -66,9 +66,9 @@ class Loopback:
         parts = path.split("/")
         if len(parts) == 6 and parts[:3] == ["", "v0.1", "servers"] and parts[4] == "versions":
             name, version = unquote(parts[3]), unquote(parts[5])
-            for one in reversed(self.answers):
-                if one["server"]["name"] == name and version in ("latest", one["server"]["version"]):
-                    return one
+            for entry in reversed(self.answers):
+                if entry["server"]["name"] == name and version in ("latest", entry["server"]["version"]):
+                    return entry
         return None
 
 
@@ -84,8 +84,8 @@ class Handler(BaseHTTPRequestHandler):
             scripted(self)
         elif scripted is not None:
             self.reply(200, scripted, Content_Type=self.loopback.types.get(parts.path, "application/json"))
-        elif (found := self.loopback.registry(parts.path, parse_qs(parts.query))) is not None:
-            self.reply(200, json.dumps(found).encode())
+        elif (response := self.loopback.registry(parts.path, parse_qs(parts.query))) is not None:
+            self.reply(200, json.dumps(response).encode())
         else:
             self.reply(404, b'{"error": "Server not found"}')
 

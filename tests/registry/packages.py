@@ -60,7 +60,7 @@ def _tools(names: Mapping[str, str]) -> str:
 
 def publish_npm(loopback: Loopback, name: str, versions: Mapping[str, Mapping[str, str]]) -> None:
     """Publishes versions of a package of npm: version -> its tools, each with its description. The last is `latest`."""
-    known = {}
+    manifests = {}
     for version, tools in versions.items():
         manifest = {"name": name, "version": version, "bin": {name.rpartition("/")[2]: "server.js"}}
         source = JAVASCRIPT.replace("TOOLS", _tools(tools)).replace("VERSION", version)
@@ -74,10 +74,10 @@ def publish_npm(loopback: Loopback, name: str, versions: Mapping[str, Mapping[st
         at = f"/tarballs/{name.replace('/', '-')}-{version}.tgz"
         loopback.paths[at] = content
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
-        known[version] = {**manifest, "dist": {"tarball": loopback.base + at, "integrity": integrity}}
-    said = {"name": name, "dist-tags": {"latest": list(versions)[-1]}, "versions": known}
+        manifests[version] = {**manifest, "dist": {"tarball": loopback.base + at, "integrity": integrity}}
+    packument = {"name": name, "dist-tags": {"latest": list(versions)[-1]}, "versions": manifests}
     for path in (f"/{name}", f"/{name.replace('/', '%2F')}", f"/{name.replace('/', '%2f')}"):
-        loopback.paths[path] = json.dumps(said).encode()
+        loopback.paths[path] = json.dumps(packument).encode()
 
 
 def publish_pypi(loopback: Loopback, name: str, versions: Mapping[str, Mapping[str, str]]) -> None:
@@ -102,8 +102,8 @@ def publish_pypi(loopback: Loopback, name: str, versions: Mapping[str, Mapping[s
         loopback.paths[f"/files/{filename}"] = packed.getvalue()
         digest = hashlib.sha256(packed.getvalue()).hexdigest()
         files.append({"filename": filename, "url": f"{loopback.base}/files/{filename}", "hashes": {"sha256": digest}})
-    said = {"meta": {"api-version": "1.0"}, "name": name, "files": files}
-    loopback.paths[f"/simple/{name}/"] = json.dumps(said).encode()
+    project = {"meta": {"api-version": "1.0"}, "name": name, "files": files}
+    loopback.paths[f"/simple/{name}/"] = json.dumps(project).encode()
     loopback.types[f"/simple/{name}/"] = "application/vnd.pypi.simple.v1+json"
 
 

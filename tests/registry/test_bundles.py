@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    with serving() as found:
-        yield found
+    with serving() as running:
+        yield running
 
 
 def packed(*members: tuple[str | zipfile.ZipInfo, str], **manifest: Any) -> bytes:
@@ -49,50 +49,50 @@ SERVER = {
         "env": {"API_KEY": "${user_config.key}", "PYTHONPATH": "${__dirname}${/}lib"},
     }
 }
-ASKED = {
+USER_CONFIG = {
     "directories": {"type": "directory", "title": "Directories", "required": True, "multiple": True},
     "key": {"type": "string", "title": "Key", "sensitive": True, "required": False},
 }
 
 
 async def test_a_bundle_is_unpacked_and_its_manifest_gives_the_command_line(loopback: Loopback, tmp_path: Path) -> None:
-    content = packed(("server.py", "pass"), ("lib/a.py", ""), server=SERVER, user_config=ASKED)
+    content = packed(("server.py", "pass"), ("lib/a.py", ""), server=SERVER, user_config=USER_CONFIG)
     package = published(loopback, content)
     store = BundleStore(tmp_path / "bundles")
     assert not store.has(package)
-    found = await store.get(package, tmp_path)
-    place = tmp_path / "bundles" / hashlib.sha256(content).hexdigest()
-    assert [(one.name, one.required, one.secret) for one in inputs_of(found)] == [
+    offer = await store.get(package, tmp_path)
+    directory = tmp_path / "bundles" / hashlib.sha256(content).hexdigest()
+    assert [(field.name, field.required, field.secret) for field in inputs_of(offer)] == [
         ("directories", True, False),
         ("key", False, True),
     ]
-    assert entry_of(found, {"directories": "/a b\n/c", "key": "k"}) == {
+    assert entry_of(offer, {"directories": "/a b\n/c", "key": "k"}) == {
         "command": "python3",
-        "args": [f"{place}/server.py", "--root", "/a b", "/c", f"--home={tmp_path}"],
-        "env": {"API_KEY": "k", "PYTHONPATH": f"{place}/lib"},
+        "args": [f"{directory}/server.py", "--root", "/a b", "/c", f"--home={tmp_path}"],
+        "env": {"API_KEY": "k", "PYTHONPATH": f"{directory}/lib"},
     }
-    assert (place / "lib/a.py").is_file()
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert (directory / "lib/a.py").is_file()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     # It is downloaded once.
     await store.get(package, tmp_path)
     assert loopback.asked == ["/small.mcpb"]
 
 
 async def test_a_bundle_with_a_wrong_digest_is_not_unpacked(loopback: Loopback, tmp_path: Path) -> None:
-    package = published(loopback, packed(server=SERVER, user_config=ASKED), "0" * 64)
+    package = published(loopback, packed(server=SERVER, user_config=USER_CONFIG), "0" * 64)
     with pytest.raises(RegistryError, match="SHA-256"):
         await BundleStore(tmp_path / "bundles").get(package, tmp_path)
     assert not [*tmp_path.rglob("*")]
 
 
 async def test_a_bundle_download_may_be_redirected_to_another_host(loopback: Loopback, tmp_path: Path) -> None:
-    with serving() as other:
-        content = packed(server=SERVER, user_config=ASKED)
-        other.paths["/elsewhere"] = content
+    with serving() as peer:
+        content = packed(server=SERVER, user_config=USER_CONFIG)
+        peer.paths["/elsewhere"] = content
         package = published(loopback, content)
-        loopback.paths["/small.mcpb"] = lambda request: request.reply(302, b"", Location=f"{other.base}/elsewhere")
+        loopback.paths["/small.mcpb"] = lambda request: request.reply(302, b"", Location=f"{peer.base}/elsewhere")
         await BundleStore(tmp_path / "bundles").get(package, tmp_path)
-        assert other.asked == ["/elsewhere"]
+        assert peer.asked == ["/elsewhere"]
         loopback.paths["/small.mcpb"] = lambda request: request.reply(302, b"", Location="/small.mcpb")
         with pytest.raises(RegistryError):
             await BundleStore(tmp_path / "others").get(package, tmp_path)
@@ -122,7 +122,7 @@ def _link() -> zipfile.ZipInfo:
 async def test_a_bundle_with_a_path_outside_of_it_is_refused(
     loopback: Loopback, tmp_path: Path, members: list[Any]
 ) -> None:
-    package = published(loopback, packed(*members, server=SERVER, user_config=ASKED))
+    package = published(loopback, packed(*members, server=SERVER, user_config=USER_CONFIG))
     with pytest.raises(RegistryError):
         await BundleStore(tmp_path / "bundles").get(package, tmp_path)
     assert [*tmp_path.rglob("*")] in ([], [tmp_path / "bundles"])
@@ -154,7 +154,7 @@ async def test_a_bundle_that_unpacks_above_the_limit_is_refused(
     loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_hub.registry.bundles.MAX_UNPACKED", 1 << 20)
-    package = published(loopback, packed(("large", "x" * (4 << 20)), server=SERVER, user_config=ASKED))
+    package = published(loopback, packed(("large", "x" * (4 << 20)), server=SERVER, user_config=USER_CONFIG))
     with pytest.raises(RegistryError, match="larger than"):
         await BundleStore(tmp_path / "bundles").get(package, tmp_path)
     assert [*tmp_path.rglob("*")] == [tmp_path / "bundles"]

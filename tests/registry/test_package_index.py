@@ -18,13 +18,13 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    with serving() as found:
-        yield found
+    with serving() as running:
+        yield running
 
 
 def packument(name: str, *versions: str, latest: str | None = None) -> bytes:
     tags = {"latest": latest or versions[-1]}
-    return json.dumps({"name": name, "dist-tags": tags, "versions": {one: {} for one in versions}}).encode()
+    return json.dumps({"name": name, "dist-tags": tags, "versions": {version: {} for version in versions}}).encode()
 
 
 def simple(*names: str | dict[str, Any]) -> bytes:
@@ -119,7 +119,7 @@ def test_versions_are_ordered_as_npm_and_pypi_order_them() -> None:
         assert sorted(reversed(versions), key=order_of) == versions
     assert not is_newer("1.0", "1.0.0")
     assert is_newer("v1.1", "1.0.9")
-    assert [one for one in ("1.0", "1.0-beta", "1.0rc1", "1.0.post2", "1.0+build") if is_final(one)] == [
+    assert [version for version in ("1.0", "1.0-beta", "1.0rc1", "1.0.post2", "1.0+build") if is_final(version)] == [
         "1.0",
         "1.0.post2",
         "1.0+build",

@@ -15,20 +15,20 @@ def read(**fields: Any) -> Listing:
 
 
 def entry(package: dict[str, Any], **values: str) -> dict[str, Any]:
-    found = read(packages=[package])
-    assert found.refused == ()
-    return entry_of(found.offers[0], values)
+    parsed = read(packages=[package])
+    assert parsed.refused == ()
+    return entry_of(parsed.offers[0], values)
 
 
 def refusal(package: dict[str, Any]) -> str:
-    found = read(packages=[package])
-    assert found.offers == ()
-    return found.refused[0]
+    parsed = read(packages=[package])
+    assert parsed.offers == ()
+    return parsed.refused[0]
 
 
 def package(kind: str, identifier: str, version: str | None = "1.2.3", **fields: Any) -> dict[str, Any]:
-    given = {"registryType": kind, "identifier": identifier, "transport": {"type": "stdio"}, **fields}
-    return given | ({"version": version} if version is not None else {})
+    base = {"registryType": kind, "identifier": identifier, "transport": {"type": "stdio"}, **fields}
+    return base | ({"version": version} if version is not None else {})
 
 
 def test_each_kind_of_package_is_started_by_its_launcher_at_its_version() -> None:
@@ -51,10 +51,10 @@ def test_arguments_are_words_and_flags_in_their_order() -> None:
         {"type": "named", "name": "--quiet"},
         {"type": "positional", "valueHint": "directory", "isRequired": True, "isRepeated": True},
     ]
-    words = entry(npm(packageArguments=arguments), directory="/a b\n/c,d")["args"]
-    assert words == ["-y", "some-server@1.0.0", "start", "--mode", "local", "--quiet", "/a b", "/c,d"]
-    words = entry(npm(packageArguments=arguments), directory="/a", port="80", mode="proxy")["args"]
-    assert words[2:] == ["start", "--mode", "proxy", "--port", "80", "--quiet", "/a"]
+    command_line = entry(npm(packageArguments=arguments), directory="/a b\n/c,d")["args"]
+    assert command_line == ["-y", "some-server@1.0.0", "start", "--mode", "local", "--quiet", "/a b", "/c,d"]
+    command_line = entry(npm(packageArguments=arguments), directory="/a", port="80", mode="proxy")["args"]
+    assert command_line[2:] == ["start", "--mode", "proxy", "--port", "80", "--quiet", "/a"]
 
 
 def test_variables_of_a_value_are_filled_in() -> None:
@@ -70,7 +70,7 @@ def test_variables_of_a_value_are_filled_in() -> None:
     }
     raw = package("oci", "mcp/filesystem", runtimeArguments=[mount], packageArguments=[{"value": "/project"}])
     offer = read(packages=[raw]).offers[0]
-    assert [one.name for one in missing_inputs(offer, {})] == ["source_path"]
+    assert [field.name for field in missing_inputs(offer, {})] == ["source_path"]
     assert entry_of(offer, {"source_path": "/home/me"})["args"] == [
         *("run", "-i", "--rm", "--mount", "type=bind,src=/home/me,dst=/project", "mcp/filesystem:1.2.3", "/project")
     ]
@@ -78,8 +78,8 @@ def test_variables_of_a_value_are_filled_in() -> None:
 
 def test_a_secret_of_a_container_is_passed_outside_its_command_line() -> None:
     variables = [{"name": "API_KEY", "isRequired": True, "isSecret": True}, {"name": "UNUSED"}]
-    made = entry(package("oci", "o/s", environmentVariables=variables), API_KEY="k")
-    assert made == {
+    container = entry(package("oci", "o/s", environmentVariables=variables), API_KEY="k")
+    assert container == {
         "command": "docker",
         "args": ["run", "-i", "--rm", "-e", "API_KEY", "o/s:1.2.3"],
         "env": {"API_KEY": "k"},
@@ -92,11 +92,11 @@ def test_a_package_is_preferred_to_a_remote_url_and_its_inputs_are_known() -> No
         "url": "https://{tenant}.example.com/mcp",
         "variables": {"tenant": {"isRequired": True}},
     }
-    found = read(remotes=[{"type": "sse", "url": "https://x.example/sse"}], packages=[npm()])
-    assert isinstance(found.offers[0], Package)
-    found = read(remotes=[{**remote, "url": "https://api.example.com/{tenant}/mcp"}])
-    assert [one.name for one in inputs_of(found.offers[0])] == ["tenant"]
-    assert entry_of(found.offers[0], {"tenant": "me"})["url"] == "https://api.example.com/me/mcp"
+    parsed = read(remotes=[{"type": "sse", "url": "https://x.example/sse"}], packages=[npm()])
+    assert isinstance(parsed.offers[0], Package)
+    parsed = read(remotes=[{**remote, "url": "https://api.example.com/{tenant}/mcp"}])
+    assert [field.name for field in inputs_of(parsed.offers[0])] == ["tenant"]
+    assert entry_of(parsed.offers[0], {"tenant": "me"})["url"] == "https://api.example.com/me/mcp"
     assert "leaves the host" in read(remotes=[remote]).refused[0]
 
 
@@ -107,7 +107,7 @@ def test_a_token_within_a_header_is_a_missing_input_and_a_secret() -> None:
         "variables": {"token": {"isRequired": True, "isSecret": True}},
     }
     offer = read(remotes=[{"type": "streamable-http", "url": "https://x.example/mcp", "headers": [header]}]).offers[0]
-    assert [(one.name, one.secret) for one in missing_inputs(offer, {})] == [("token", True)]
+    assert [(field.name, field.secret) for field in missing_inputs(offer, {})] == [("token", True)]
     assert entry_of(offer, {"token": "${keyring:mcp-hub/x}"}) == {
         "url": "https://x.example/mcp",
         "transport": "http",
@@ -179,7 +179,7 @@ def test_a_listing_cannot_read_this_machine_by_the_hubs_variables(text: str) -> 
     assert read(remotes=[{"type": "sse", "url": "https://x.example/sse", "headers": [header]}]).refused
     # A default of that form is dropped, so that the user is asked.
     offer = read(packages=[npm(environmentVariables=[{"name": "KEY", "isRequired": True, "default": text}])]).offers[0]
-    assert [one.name for one in missing_inputs(offer, {})] == ["KEY"]
+    assert [field.name for field in missing_inputs(offer, {})] == ["KEY"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
     ],
 )
 def test_a_listing_cannot_pass_harmful_launcher_options(kind: str, words: list[str]) -> None:
-    positional = [{"type": "positional", "value": word} for word in words]
+    positional = [{"type": "positional", "value": argument} for argument in words]
     assert "must not set" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=positional))
     if len(words) == 2:
         named = [{"type": "named", "name": words[0], "value": words[1]}]
@@ -245,16 +245,16 @@ def test_a_listing_cannot_pass_harmful_launcher_options(kind: str, words: list[s
     ],
 )
 def test_unusable_packages_are_left_out_with_their_reason(fields: dict[str, Any]) -> None:
-    found = read(**fields)
-    assert found.offers == ()
-    assert len(found.refused) == 1
-    assert found.refused[0].isprintable()
+    parsed = read(**fields)
+    assert parsed.offers == ()
+    assert len(parsed.refused) == 1
+    assert parsed.refused[0].isprintable()
 
 
 def test_one_bad_package_leaves_the_others() -> None:
-    found = read(packages=[package("cargo", "x"), npm()])
-    assert [one.identifier for one in found.offers if isinstance(one, Package)] == ["some-server"]
-    assert len(found.refused) == 1
+    parsed = read(packages=[package("cargo", "x"), npm()])
+    assert [offer.identifier for offer in parsed.offers if isinstance(offer, Package)] == ["some-server"]
+    assert len(parsed.refused) == 1
 
 
 @pytest.mark.parametrize(
@@ -277,10 +277,10 @@ def test_an_invalid_listing_is_refused(server: Any) -> None:
 
 
 def test_descriptions_of_a_listing_are_escaped() -> None:
-    found = read_answer(
+    parsed = read_answer(
         {"name": "io.github.o/s", "version": "1.0", "description": "a\x1b]0;title\x07b", "title": "Fine"}, "a registry"
     )
-    assert found.description == "a\\x1b]0;title\\x07b"
+    assert parsed.description == "a\\x1b]0;title\\x07b"
 
 
 def test_a_status_inside_the_listing_is_ignored() -> None:

@@ -17,18 +17,18 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    with serving() as found:
-        yield found
+    with serving() as running:
+        yield running
 
 
 async def test_a_search_reads_all_pages(loopback: Loopback) -> None:
     names = [f"io.github.owner/files-{number}" for number in range(2 * PAGE + 1)]
     loopback.add(*(listing(name, packages=[npm()]) for name in names), listing("io.github.owner/other"))
-    found = await HttpRegistry(loopback.base).search("files")
-    assert [one.name for one in found.listings] == names
-    assert found.problems == ()
+    result = await HttpRegistry(loopback.base).search("files")
+    assert [item.name for item in result.listings] == names
+    assert result.problems == ()
     assert len(loopback.asked) == 3
-    assert all("version=latest" in asked for asked in loopback.asked)
+    assert all("version=latest" in path for path in loopback.asked)
 
 
 async def test_a_server_is_found_by_its_name_and_by_its_version(loopback: Loopback) -> None:
@@ -46,9 +46,9 @@ async def test_a_registry_base_url_keeps_its_path(loopback: Loopback) -> None:
     loopback.paths["/mirror/v0.1/servers/io.github.o%2Fs/versions/latest"] = json.dumps(
         answer(listing("io.github.o/s"), "deprecated")
     ).encode()
-    found = await HttpRegistry(f"{loopback.base}/mirror").find("io.github.o/s")
-    assert found is not None
-    assert found.status == "deprecated"
+    match = await HttpRegistry(f"{loopback.base}/mirror").find("io.github.o/s")
+    assert match is not None
+    assert match.status == "deprecated"
 
 
 async def test_only_the_latest_version_of_a_server_is_found(loopback: Loopback) -> None:
@@ -57,16 +57,16 @@ async def test_only_the_latest_version_of_a_server_is_found(loopback: Loopback) 
         answer(listing("io.github.o/s", "1.10.0")),
         answer(listing("io.github.o/s", "1.9.0")),
     ]
-    found = await HttpRegistry(loopback.base).search("o/s")
-    assert [one.version for one in found.listings] == ["1.10.0"]
+    result = await HttpRegistry(loopback.base).search("o/s")
+    assert [item.version for item in result.listings] == ["1.10.0"]
 
 
 async def test_a_repeated_page_ends_the_search(loopback: Loopback) -> None:
     page = {"servers": [answer(listing("io.github.o/s"))], "metadata": {"nextCursor": "same"}}
     loopback.paths["/v0.1/servers"] = json.dumps(page).encode()
-    found = await HttpRegistry(loopback.base).search("s")
-    assert [one.name for one in found.listings] == ["io.github.o/s"]
-    assert "same page again" in found.problems[0]
+    result = await HttpRegistry(loopback.base).search("s")
+    assert [item.name for item in result.listings] == ["io.github.o/s"]
+    assert "same page again" in result.problems[0]
     assert len(loopback.asked) == 2
 
 
@@ -76,18 +76,18 @@ async def test_endless_pages_of_a_search_are_bounded(loopback: Loopback) -> None
         request.reply(200, json.dumps(page).encode())
 
     loopback.paths["/v0.1/servers"] = endless
-    found = await HttpRegistry(loopback.base).search("s")
+    result = await HttpRegistry(loopback.base).search("s")
     assert len(loopback.asked) == 10
-    assert "a longer word finds fewer" in found.problems[0]
+    assert "a longer word finds fewer" in result.problems[0]
 
 
 async def test_a_redirect_to_another_origin_is_not_followed(loopback: Loopback) -> None:
-    with serving() as other:
-        other.add(listing("io.github.o/s"))
-        loopback.paths["/v0.1/servers"] = lambda request: request.reply(302, b"", Location=f"{other.base}/v0.1/servers")
+    with serving() as peer:
+        peer.add(listing("io.github.o/s"))
+        loopback.paths["/v0.1/servers"] = lambda request: request.reply(302, b"", Location=f"{peer.base}/v0.1/servers")
         with pytest.raises(RegistryError, match="not followed"):
             await HttpRegistry(loopback.base).search("s")
-        assert other.asked == []
+        assert peer.asked == []
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ async def test_a_directory_of_listings_serves_as_a_registry(tmp_path: Path) -> N
     (tmp_path / "ignored.txt").write_text("{")
     registry = registry_of({"MCP_HUB_REGISTRY": str(tmp_path)}, tmp_path)
     assert isinstance(registry, FileRegistry)
-    found = await registry.search("O/")
-    assert [(one.name, one.version) for one in found.listings] == [
+    result = await registry.search("O/")
+    assert [(item.name, item.version) for item in result.listings] == [
         ("io.github.o/one", "1.0.0"),
         ("io.github.o/two", "1.10.0"),
     ]
-    assert "broken.json is not JSON" in found.problems[0]
+    assert "broken.json is not JSON" in result.problems[0]
     older = await registry.find("io.github.o/two", "1.2.0")
     assert older is not None
     assert older.version == "1.2.0"
@@ -191,18 +191,18 @@ def test_a_missing_registry_directory_is_named(tmp_path: Path) -> None:
 
 async def test_every_server_of_the_bundled_list_makes_a_pinned_entry() -> None:
     listings = (await Seed().search("")).listings
-    names = {one.short_name for one in listings}
+    names = {item.short_name for item in listings}
     assert names >= {"time", "fetch", "git", "filesystem", "memory", "everything", "sequential-thinking", "sqlite"}
-    for one in listings:
-        assert one.refused == ()
-        for offer in one.offers:
+    for item in listings:
+        assert item.refused == ()
+        for offer in item.offers:
             entry = entry_of(offer, {i.name: "value" for i in inputs_of(offer) if i.required})
             assert entry.get("command") == needed_program(offer)
-            assert "url" in entry or any(f"@{one.version}" in word for word in entry["args"])
+            assert "url" in entry or any(f"@{item.version}" in argument for argument in entry["args"])
 
 
 async def test_the_bundled_list_is_found_by_short_and_by_whole_name() -> None:
-    short, whole = await Seed().find("time"), await Seed().find("io.github.modelcontextprotocol/time")
+    short, full = await Seed().find("time"), await Seed().find("io.github.modelcontextprotocol/time")
     assert short is not None
-    assert short == whole
+    assert short == full
     assert await Seed().find("tim") is None

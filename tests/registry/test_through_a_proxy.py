@@ -36,8 +36,8 @@ async def test_a_registry_is_searched_through_the_proxy(tmp_path: Path) -> None:
         asyncio.timeout(PATIENCE),
     ):
         settings = EgressSettings(proxy=SecretStr(f"http://127.0.0.1:{proxy.port}"), ca=str(authority.ca))
-        found = await HttpRegistry(f"https://{NAME}", Egress.of(settings, {})).search("s")
-        assert [one.name for one in found.listings] == ["io.github.o/s"]
+        result = await HttpRegistry(f"https://{NAME}", Egress.of(settings, {})).search("s")
+        assert [item.name for item in result.listings] == ["io.github.o/s"]
         assert proxy.asked == [f"CONNECT {NAME}:443"]
 
 

@@ -1,4 +1,4 @@
-"""Models of static vectors for tests, in the ways in which they are written."""
+"""Models of static vectors for tests, written as model2vec writes them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 
 
-def write_model(directory: Path, words: dict[str, list[float]], **tables: Any) -> None:
-    """A model as model2vec writes it: `words` with their vectors, and more tables."""
+def write_model(directory: Path, vectors_by_word: dict[str, list[float]], **tables: Any) -> None:
+    """Writes a model as model2vec does: a vector of each word, and more tables."""
     directory.mkdir()
-    vocabulary = {word: number for number, word in enumerate(("[UNK]", *words))}
-    vectors = np.array([[0.0] * len(next(iter(words.values()))), *words.values()], np.float32)
-    save_file({"embeddings": vectors, **tables}, str(directory / "model.safetensors"))
+    vocabulary = {word: number for number, word in enumerate(("[UNK]", *vectors_by_word))}
+    table = np.array([[0.0] * len(next(iter(vectors_by_word.values()))), *vectors_by_word.values()], np.float32)
+    save_file({"embeddings": table, **tables}, str(directory / "model.safetensors"))
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = Lowercase(), Whitespace()
     tokenizer.save(str(directory / "tokenizer.json"))

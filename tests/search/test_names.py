@@ -32,9 +32,12 @@ LONG_NAME = "a_very_long_name_of_a_tool_that_no_client_would_ever_accept_as_it_i
 LONG = SearchedTool((f"{LONG_NAME[:55]}_1a2b3c4d", f"github/{LONG_NAME}", LONG_NAME), "github", "", "", ())
 
 
-def found(query: str) -> list[str]:
-    made = index()
-    return [made.tools[number].names[-1] for number in finished(made.ranking(query, finished(made.correcting(query))))]
+def ranked_names(query: str) -> list[str]:
+    search_index = index()
+    return [
+        search_index.tools[number].names[-1]
+        for number in finished(search_index.ranking(query, finished(search_index.correcting(query))))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +59,13 @@ def found(query: str) -> list[str]:
     ],
 )
 def test_a_name_is_ranked_first_in_every_notation(query: str, first: str) -> None:
-    assert found(query)[0] == first
+    assert ranked_names(query)[0] == first
 
 
 def test_a_misspelled_query_word_matches_the_similar_word_of_a_name() -> None:
-    made = index()
-    assert finished(made.correcting("find some Repozitories for me")) == "find some repositories for me"
-    assert found("which repozitories are there")[0] == "search_repositories"
+    search_index = index()
+    assert finished(search_index.correcting("find some Repozitories for me")) == "find some repositories for me"
+    assert ranked_names("which repozitories are there")[0] == "search_repositories"
 
 
 @pytest.mark.parametrize(
@@ -78,30 +81,30 @@ def test_a_misspelled_query_word_matches_the_similar_word_of_a_name() -> None:
 def test_read_only_tools_rank_lower_for_a_query_about_changes(query: str, first: str) -> None:
     texts = {"get_document_text": "The text of a document.", "append_paragraph": "A paragraph of text in a document."}
     tools = [SearchedTool((f"word__{name}", name), "word", text, "", ()) for name, text in texts.items()]
-    made = finished(SearchIndex.building(tools))
+    search_index = finished(SearchIndex.building(tools))
     likeness = [0.5, 0.45]
-    ranked = finished(made.ranking(query, query, likeness))
-    assert made.tools[ranked[0]].names[-1] == first
+    ranked = finished(search_index.ranking(query, query, likeness))
+    assert search_index.tools[ranked[0]].names[-1] == first
 
 
 def test_query_words_that_occur_in_tools_are_not_corrected() -> None:
-    made = index()
-    assert finished(made.correcting("something issues")) == "something issues"
+    search_index = index()
+    assert finished(search_index.correcting("something issues")) == "something issues"
 
 
-def _distance(one: str, other: str) -> int:
-    rows = {(-1, -1): len(one) + len(other)}
-    for i in range(len(one) + 1):
+def _distance(first: str, second: str) -> int:
+    rows = {(-1, -1): len(first) + len(second)}
+    for i in range(len(first) + 1):
         rows[i, 0] = i
-    for j in range(len(other) + 1):
+    for j in range(len(second) + 1):
         rows[0, j] = j
-    for i in range(1, len(one) + 1):
-        for j in range(1, len(other) + 1):
-            cost = one[i - 1] != other[j - 1]
+    for i in range(1, len(first) + 1):
+        for j in range(1, len(second) + 1):
+            cost = first[i - 1] != second[j - 1]
             rows[i, j] = min(rows[i - 1, j] + 1, rows[i, j - 1] + 1, rows[i - 1, j - 1] + cost)
-            if i > 1 and j > 1 and one[i - 1] == other[j - 2] and one[i - 2] == other[j - 1]:
+            if i > 1 and j > 1 and first[i - 1] == second[j - 2] and first[i - 2] == second[j - 1]:
                 rows[i, j] = min(rows[i, j], rows[i - 2, j - 2] + 1)
-    return rows[len(one), len(other)]
+    return rows[len(first), len(second)]
 
 
 @given(st.text("abc", max_size=7), st.text("abc", max_size=7), st.integers(0, 2))

@@ -109,16 +109,16 @@ def test_a_signature_has_the_form_of_a_declaration(schema: Any, shown: str) -> N
 
 def test_a_recursive_schema_has_a_short_signature() -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}, "required": ["next"]}
-    shown = signature("t", {"properties": {"n": {"$ref": "#/$defs/N"}}, "$defs": {"N": node}})
-    assert shown == "t(n?: {next: {next: {next: object}}})"
+    text = signature("t", {"properties": {"n": {"$ref": "#/$defs/N"}}, "$defs": {"N": node}})
+    assert text == "t(n?: {next: {next: {next: object}}})"
 
 
 def test_optional_parameters_beyond_the_limit_are_counted() -> None:
     many = {f"option_number_{number}": {"type": "string"} for number in range(100)}
-    shown = signature("t", {"properties": {**many, "key": {"type": "string"}}, "required": ["key"]})
-    assert shown.startswith("t(key: string, option_number_0?: string")
-    assert shown.endswith("optional)")
-    assert estimate_tokens(shown) < 150
+    text = signature("t", {"properties": {**many, "key": {"type": "string"}}, "required": ["key"]})
+    assert text.startswith("t(key: string, option_number_0?: string")
+    assert text.endswith("optional)")
+    assert estimate_tokens(text) < 150
 
 
 @given(
