@@ -13,13 +13,13 @@ from tests.syntax import parsed_text
 
 def parameters(text: str) -> dict[str, str]:
     """{parameter, with its question mark: type} of a signature."""
-    types, part, depth, quoted, at = {}, "", 0, False, 0
+    types, part, depth, quoted, index = {}, "", 0, False, 0
     members = text[text.index("(") + 1 : -1] + ", "
-    while at < len(members):
-        char = members[at]
+    while index < len(members):
+        char = members[index]
         if quoted and char == "\\":
-            part += members[at : at + 2]
-            at += 2
+            part += members[index : index + 2]
+            index += 2
             continue
         quoted = quoted != (char == '"')
         depth += 0 if quoted else (char in "({[") - (char in ")}]")
@@ -27,10 +27,10 @@ def parameters(text: str) -> dict[str, str]:
             name, colon, kind = re.match(r'("(?:\\.|[^"\\])*"\??|[^:]*)(:? ?)(.*)', part, re.DOTALL).groups()  # type: ignore[union-attr]
             if part:
                 types[name] = kind if colon else ""
-            part, at = "", at + 2
+            part, index = "", index + 2
             continue
         part += char
-        at += 1
+        index += 1
     return types
 
 

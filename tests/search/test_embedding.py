@@ -66,8 +66,8 @@ def test_vectors_are_cached_without_their_texts_and_read_again(tmp_path: Path) -
     assert (file.stat().st_mode & 0o777, directory.stat().st_mode & 0o777) == (0o600, 0o700)
     assert len(file.read_bytes()) == len(FORMAT) + 2 * (16 + 2 * 2)
     assert b"cat" not in file.read_bytes()
-    again = VectorStore(static_model, directory, SECRET)
-    assert np.allclose(again.vectors(["dog car", "cat", "private"], [True] * 3), vectors[[1, 0, 2]], atol=1e-3)
+    second_store = VectorStore(static_model, directory, SECRET)
+    assert np.allclose(second_store.vectors(["dog car", "cat", "private"], [True] * 3), vectors[[1, 0, 2]], atol=1e-3)
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "strange", "not finite", "open to others"])
@@ -88,9 +88,9 @@ def test_a_damaged_vector_file_is_ignored_and_replaced(tmp_path: Path, damage: s
     file.write_bytes(wrong[damage])
     if damage == "open to others":
         file.chmod(0o644)
-    again = VectorStore(static_model, directory, SECRET)
-    assert np.allclose(again.vectors(["cat"], [True]), vectors, atol=1e-3)
-    again.save()
+    second_store = VectorStore(static_model, directory, SECRET)
+    assert np.allclose(second_store.vectors(["cat"], [True]), vectors, atol=1e-3)
+    second_store.save()
     assert file.read_bytes() == good
     assert file.stat().st_mode & 0o777 == 0o600
 

@@ -28,9 +28,9 @@ def variants(uri: str) -> Iterator[str]:
 def paths(text: str) -> Iterator[str]:
     """The paths below its directory that a URI may mean."""
     without_scheme = re.sub(r"^\s*[A-Za-z][A-Za-z0-9+.-]*:", "", text)
-    for cut in (without_scheme, re.split("[?#]", without_scheme)[0], re.split("[?#;]", without_scheme)[0]):
+    for candidate in (without_scheme, re.split("[?#]", without_scheme)[0], re.split("[?#;]", without_scheme)[0]):
         is_file = text.strip().casefold().startswith("file:")
-        for path in (cut, re.sub("^//[^/]*", "", cut) if is_file else cut):
+        for path in (candidate, re.sub("^//[^/]*", "", candidate) if is_file else candidate):
             yield posixpath.normpath("/" + path).lstrip("/")
             segments: list[str] = []  # as RFC 3986 has it: an empty segment is one, too
             for part in path.lstrip("/").split("/"):

@@ -61,7 +61,7 @@ def test_equal_names_of_two_servers_are_reported_and_resolved_by_on_conflict(mod
 
 def test_any_order_of_arrival_gives_the_same_catalog() -> None:
     sources = [source("a", "b_c", "x"), source("a_b", "c", "y"), source("A", "b_c", "x")]
-    prints = set()
+    fingerprints = set()
     for order in itertools.permutations(range(3)):
         previous = None
         for count in range(1, 4):
@@ -69,8 +69,8 @@ def test_any_order_of_arrival_gives_the_same_catalog() -> None:
             present = [item for index, item in enumerate(sources) if index in order[:count]]
             previous = Catalog.build(present)
         assert previous is not None
-        prints.add(previous.fingerprint)
-    assert len(prints) == 1
+        fingerprints.add(previous.fingerprint)
+    assert len(fingerprints) == 1
 
 
 def test_check_reports_names_that_look_alike(tmp_path: Path) -> None:

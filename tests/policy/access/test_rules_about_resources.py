@@ -83,9 +83,9 @@ def rules(*patterns: str) -> UriRules:
     return UriRules(patterns)
 
 
-def spelled(how: str, scheme: str, path: str) -> str:
+def spelled(spelling: str, scheme: str, path: str) -> str:
     encoded = "/".join("".join(f"%{ord(char):02x}" for char in part) for part in path.split("/"))
-    return (EVERYWHERE | FILES)[how].format(
+    return (EVERYWHERE | FILES)[spelling].format(
         scheme=scheme,
         upper_scheme=scheme.upper(),
         path=path,

@@ -49,7 +49,7 @@ def test_key_order_unknown_fields_and_serialisation_do_not_change_a_pin(tool: An
 
 def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
     tools = [{"name": name, "description": "same"} for name in "abc"]
-    prints = {
+    fingerprints = {
         record_of([(TOOLS, tool) for tool in members], instructions).fingerprint
         for members, instructions in (
             (tools, None),
@@ -58,8 +58,8 @@ def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
             (tools, "instructions"),
         )
     }
-    assert len(prints) == 4
-    assert record_of([(TOOLS, tool) for tool in reversed(tools)], None).fingerprint in prints
+    assert len(fingerprints) == 4
+    assert record_of([(TOOLS, tool) for tool in reversed(tools)], None).fingerprint in fingerprints
 
 
 def test_a_renamed_tool_is_reported_with_its_former_name() -> None:

@@ -181,8 +181,8 @@ def functions(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("print('imported')\nimport os\nos.no_such_thing\ndef any(call, result): ...\n")
 
 
-def steps(**of: Any) -> dict[str, Any]:
-    return {"a": fake(tools={name: {"postprocess": step} for name, step in of.items()})}
+def steps(**steps_by_tool: Any) -> dict[str, Any]:
+    return {"a": fake(tools={name: {"postprocess": step} for name, step in steps_by_tool.items()})}
 
 
 @pytest.mark.usefixtures("functions")

@@ -99,18 +99,18 @@ async def test_only_one_of_many_concurrent_calls_is_the_probe() -> None:
     await outcome(policy, LOST)
     clock.now = 10
     attempts = 0
-    go = asyncio.Event()
+    released = asyncio.Event()
 
     async def answer(_: Call) -> Json:
         nonlocal attempts
         attempts += 1
-        await go.wait()
+        await released.wait()
         return {}
 
     calls = [asyncio.ensure_future(policy(call(), answer)) for _ in range(50)]
     async with asyncio.timeout(PATIENCE):
         refused, _ = await asyncio.wait(calls[1:])
-        go.set()
+        released.set()
         await calls[0]
     assert attempts == 1
     for task in refused:

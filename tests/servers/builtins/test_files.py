@@ -340,7 +340,7 @@ ROUNDS = 1500
 def test_swapping_a_directory_during_path_resolution_does_not_escape_the_root(tmp_path: Path, what: str) -> None:
     """Somebody with access to the root puts a link in the place of a directory, or of a file, and takes it back."""
     tree = Tree(tmp_path)
-    at = tree.work / "here"
+    swapped = tree.work / "here"
     real, link = tree.work / "real", tree.work / "link"
     if what == "a directory":
         real.mkdir()
@@ -351,14 +351,14 @@ def test_swapping_a_directory_during_path_resolution_does_not_escape_the_root(tm
         real.write_text("inside")
         link.symlink_to(tree.outside / "secret.txt")
         path = "/workspace/here"
-    over = threading.Event()
+    stopped = threading.Event()
 
     def exchange() -> None:
-        while not over.is_set():
+        while not stopped.is_set():
             for entry in (link, real):
                 try:
-                    entry.rename(at)
-                    at.rename(entry)
+                    entry.rename(swapped)
+                    swapped.rename(entry)
                 except OSError:
                     pass
 
@@ -383,7 +383,7 @@ def test_swapping_a_directory_during_path_resolution_does_not_escape_the_root(tm
             assert SECRET not in answer
             assert f"'size': {len(SECRET)}" not in answer
     finally:
-        over.set()
+        stopped.set()
         thread.join(PATIENCE)
     assert not thread.is_alive()
     assert tree.untouched()
