@@ -60,7 +60,7 @@ def test_a_client_is_found_by_its_file_and_its_servers_are_read(tmp_path: Path, 
     path = write_client_file(home, client, system)
     client_file = {file.path: file for file in find_client_files(machine)}[path]
     assert (client_file.client, client_file.problem) == (client, None)
-    assert {entry.id: " ".join(entry.words) for entry in client_file.servers} == FILES[client.id].runs
+    assert {entry.id: " ".join(entry.command_line) for entry in client_file.servers} == FILES[client.id].runs
     assert not [entry.id for entry in client_file.servers if entry.server is None]
 
 
@@ -72,7 +72,7 @@ def test_every_file_format_of_a_client_is_read_gets_the_hub_and_is_restored(
     path = write_client_file(tmp_path, client, "linux", documented.text)
     file = read_client_file(path, machine, client)
     assert file.problem is None
-    assert {entry.id: " ".join(entry.words) for entry in file.servers if entry.words != ("",)} == documented.runs
+    assert {entry.id: " ".join(entry.command_line) for entry in file.servers if entry.command_line != ("",)} == documented.runs
     assert not [entry.id for entry in file.servers if entry.server is None]
     journal.perform("install", [plan_install(client, machine, COMMAND, file.servers).edit])
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
@@ -115,7 +115,7 @@ def test_install_and_uninstall_restore_the_documented_client_file(
     machine, path = machine_of(home, system), write_client_file(tmp_path / "home", client, system)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
     (hub,) = read_client_file(path, machine, client).hubs
-    assert (hub.id, hub.words) == (ENTRY, COMMAND)
+    assert (hub.id, hub.command_line) == (ENTRY, COMMAND)
     assert plan_install(client, machine, COMMAND).edit.changes is False
     # Somebody edits the file in the meantime: the rest has to come back all the same.
     comment = b"\n" if path.suffix in (".json", ".jsonc") else b"# later\n"
@@ -135,7 +135,7 @@ def test_install_creates_a_missing_client_file_and_uninstall_removes_it(
     file = machine.file_of(client)
     assert file is not None
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
-    assert [entry.words for entry in read_client_file(file, machine, client).hubs] == [COMMAND]
+    assert [entry.command_line for entry in read_client_file(file, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert not file.exists()
 
@@ -168,7 +168,7 @@ def test_a_client_file_without_servers_gets_the_hub_and_is_restored(tmp_path: Pa
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
     path = write_client_file(tmp_path, client, "linux", text)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
-    assert [entry.words for entry in read_client_file(path, machine, client).hubs] == [COMMAND]
+    assert [entry.command_line for entry in read_client_file(path, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert path.read_bytes() == text.encode()
 
@@ -186,7 +186,7 @@ def test_install_and_uninstall_leave_the_bytes_of_any_file(tmp_path: Path, id: s
     except EditRefused:
         assume(False)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
-    assert [entry.words for entry in read_client_file(path, machine, client).hubs] == [COMMAND]
+    assert [entry.command_line for entry in read_client_file(path, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert path.read_bytes() == text.encode()
 
@@ -249,7 +249,7 @@ def test_servers_of_opencode_2_are_one_key_deeper_in_its_file(tmp_path: Path) ->
     path = write_client_file(tmp_path, client, "linux")
     path.write_text('{"mcp": {"servers": {"a": {"type": "local", "command": ["npx", "-y", "a"]}}}}')
     servers = read_client_file(path, machine).servers
-    assert [entry.words for entry in servers] == [("npx", "-y", "a")]
+    assert [entry.command_line for entry in servers] == [("npx", "-y", "a")]
     journal.perform("install", [plan_install(client, machine, COMMAND, servers).edit])
     tree = parse(path.read_text(), "json").tree["mcp"]["servers"]
     assert tree["a"]["disabled"] is True

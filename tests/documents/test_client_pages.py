@@ -106,7 +106,7 @@ def test_the_entry_over_http_reaches_the_hub(client: Client, home: Path) -> None
     if content is not None:
         path = written(path_on_page(client, home), content)
         (server,) = read_client_file(path, Machine("linux", home, {}), client).servers
-        assert (server.id, server.words) == ("hub", (ADDRESS,))
+        assert (server.id, server.command_line) == ("hub", (ADDRESS,))
         assert read_config(path, {}, home).config.servers[0].transport in ("http", "auto")
 
 

@@ -212,7 +212,7 @@ async def echoed(pieces: Iterable[bytes]) -> tuple[bytes, bool]:
     """What a connection says to these pieces, without dates, and whether it has closed; requests are echoed."""
 
     async def handler(message: HttpRequest, reply: HttpReply) -> None:
-        body = message.whole(1000)
+        body = message.arrived_body(1000)
         if body is None:
             body = await message.body(1000)
         seen = (message.method, message.path, message.query, message.headers, message.length, body)

@@ -89,9 +89,9 @@ class Front:
         request = HttpRequest(answer := Answer(), RequestHead(method, path.encode(), headers))
         answer.leaves = request.lose
         for piece in filter(None, body[1:]):
-            asyncio.get_running_loop().call_soon(request.more, piece)
+            asyncio.get_running_loop().call_soon(request.feed, piece)
         if body and body[0]:
-            request.more(body[0])
+            request.feed(body[0])
         asyncio.get_running_loop().call_soon(request.end)
         reply = HttpReply(answer, bodiless=method == "HEAD")
         async with asyncio.timeout(PATIENCE):

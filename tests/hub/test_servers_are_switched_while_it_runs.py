@@ -36,7 +36,7 @@ async def engine(directory: Path, **servers: Any) -> AsyncIterator[Engine]:
     config = load_config(write_config(directory, servers))
     async with Engine(config) as hub, asyncio.timeout(PATIENCE):
         for upstream in hub.upstreams.values():
-            await upstream.tried.wait()
+            await upstream.attempted.wait()
         await hub.settled_catalog()
         yield hub
 
@@ -104,7 +104,7 @@ async def test_a_server_that_is_switched_off_is_not_listed_nor_called_until_it_i
     async with engine(tmp_path, a=fake(), b=fake()) as hub:
         pid = await text(hub, "b", "pid")
         await hub.switch.disable("a")
-        await hub.catalogs.settled()
+        await hub.catalogs.wait_until_built()
         assert not tool_names(hub, "a")
         with pytest.raises(UnknownName):
             await call(hub, "a", "echo", text="x")
@@ -134,7 +134,7 @@ async def test_a_reload_resets_switched_servers_to_the_configuration(tmp_path: P
         await hub.renew(load_config(tmp_path / "servers.json"))
         assert await text(hub, "a", "echo", text="back") == "back"
         assert await text(hub, "c", "pid") == pid
-        await hub.catalogs.settled()
+        await hub.catalogs.wait_until_built()
         assert not tool_names(hub, "b")
         assert hub.upstreams["b"].state is UpstreamState.DISABLED
 

@@ -142,7 +142,7 @@ async def test_the_catalog_refresh_does_not_start_lazy_servers(tmp_path: Path, m
     async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as second, asyncio.timeout(PATIENCE):
         lazy, eager = second.upstreams["lazy"], second.upstreams["eager"]
         assert lazy.settled.is_set()
-        await eager.tried.wait()
+        await eager.attempted.wait()
         assert (lazy.state, eager.state) == (UpstreamState.IDLE, UpstreamState.READY)
         call = Call(TOOLS.act_method, "lazy__echo", await second.route(TOOLS, "lazy__echo", "handshake"),
                     {"name": "echo", "arguments": {"text": "x"}}, "handshake", Envelope())  # fmt: skip

@@ -283,7 +283,7 @@ async def test_a_slow_token_request_does_not_make_the_hub_try_the_other_era(
         config = load_config(configured(tmp_path, {"a": entry(server, **settings)}))
         server.holds_tokens_until = asyncio.Event()
         async with Engine(config) as hub, asyncio.timeout(COMMAND):
-            await hub.upstreams["a"].tried.wait()
+            await hub.upstreams["a"].attempted.wait()
             assert hub.upstreams["a"].error is None
         assert set(server.methods[:2]) == {"server/discover"}
         assert server.asked["token client_credentials"] == 1

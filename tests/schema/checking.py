@@ -38,7 +38,7 @@ class Tool:
     def __init__(self, schema: Any, mode: str = "lenient", **settings: Any) -> None:
         defaults = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
         server = Server.model_validate({"id": "s", **defaults, **settings})
-        hidden = Preset({"s": server}).hidden
+        hidden = Preset({"s": server}).preset_paths
         self.validate = Validate({"s": server}, lambda route: {"inputSchema": schema}, hidden=hidden)
 
     async def call(self, arguments: Any) -> Outcome:

@@ -33,7 +33,7 @@ class Replica:
         return f"{self.number}:{self.incarnation}"
 
     def give_up(self) -> None:
-        self.lease.ended()
+        self.lease.note_end()
         self.incarnation += 1
         self.owns = False
 
@@ -82,13 +82,13 @@ class Leases(RuleBasedStateMachine):
         """Renews as `Membership` does: the lease counts from the time of the request, however long the reply takes."""
         replica.next_renewal = self.now + RENEW_EVERY
         if self.store.renew(replica.name, fresh=False):
-            replica.lease.renewed(self.now - self.slow)
+            replica.lease.note_renewal(self.now - self.slow)
         else:
-            replica.lease.ended()
+            replica.lease.note_end()
         if not replica.lease.holds(self.now):
             replica.give_up()
             if self.store.renew(replica.name, fresh=True):
-                replica.lease.renewed(self.now - self.slow)
+                replica.lease.note_renewal(self.now - self.slow)
 
     def pass_time(self, seconds: float) -> None:
         while seconds > 0:

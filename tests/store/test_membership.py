@@ -79,7 +79,7 @@ def test_a_lease_never_outlasts_that_in_the_store(renewals: list[tuple[float, fl
         now += delay
         # The store counts from when the renewal reaches it, at the earliest `requested_at`.
         store_until = requested_at + delay + LEASE
-        lease.renewed(requested_at)
+        lease.note_renewal(requested_at)
         assert not lease.holds(store_until - MARGIN / 2 + 1e-6)
     assert not (lease.holds(now + later) and now + later >= store_until)
 
@@ -87,9 +87,9 @@ def test_a_lease_never_outlasts_that_in_the_store(renewals: list[tuple[float, fl
 def test_a_lease_that_was_ended_does_not_hold() -> None:
     lease = Lease()
     assert not lease.holds(0.0)
-    lease.renewed(0.0)
+    lease.note_renewal(0.0)
     assert lease.holds(1.0)
-    lease.ended()
+    lease.note_end()
     assert not lease.holds(1.0)
 
 
@@ -202,7 +202,7 @@ async def test_a_replica_cut_off_from_the_store_gives_up_its_ownership() -> None
     async with redis_server() as server, replicas(server, 1) as (a,):
         await a.member.claim("session")
         server.pause()
-        await until(lambda: a.store.away and not a.member.holds)
+        await until(lambda: a.store.is_unavailable and not a.member.holds)
         await until(lambda: a.lost == 1)
         with pytest.raises(StoreUnavailable):
             await a.member.claim("session")
@@ -242,7 +242,7 @@ async def test_a_late_reply_to_a_renewal_does_not_undo_a_later_one(tmp_path: Pat
             async with asyncio.timeout(PATIENCE):
                 await line.holding.wait()  # the next renewal of `a`, which the store has executed
             await b.member.join()
-            await a.member.look()
+            await a.member.refresh()
             assert a.member.others == {b.member.me.id: b.member.me}
             count = len(a.heard)
             line.release()
@@ -274,7 +274,7 @@ async def test_after_a_store_loss_each_item_has_one_owner_again() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
         await server.kill()
-        await until(lambda: a.store.away or b.store.away)
+        await until(lambda: a.store.is_unavailable or b.store.is_unavailable)
         await server.start()
         await until(lambda: a.member.holds and b.member.holds and a.member.count == b.member.count == 2)
         claims = await asyncio.gather(a.member.claim("session"), b.member.claim("session"))

@@ -61,7 +61,7 @@ def test_an_unsealed_text_cannot_be_opened(text: str) -> None:
 async def test_replicas_find_the_same_keys_in_the_store() -> None:
     async with redis_server() as server:
         first_store, second_store = Store(server.settings()), Store(server.settings())
-        first_keys, second_keys = await ReplicaKeys.shared(first_store), await ReplicaKeys.shared(second_store)
+        first_keys, second_keys = await ReplicaKeys.load_shared(first_store), await ReplicaKeys.load_shared(second_store)
         assert second_keys.open("session", first_keys.seal("session", {"a": 1})) == {"a": 1}
         await first_store.close()
         await second_store.close()
@@ -71,10 +71,10 @@ async def test_replicas_find_the_same_keys_in_the_store() -> None:
 async def test_a_replaced_key_can_still_open_values() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        old_keys = await ReplicaKeys.shared(store)
+        old_keys = await ReplicaKeys.load_shared(store)
         stored_key = (await store.execute("LINDEX", store.key("keys"), 0)).partition(b":")[2]
         await store.execute("LSET", store.key("keys"), 0, b"1000:" + stored_key)  # the key is dated 1970 now
-        new_keys = await ReplicaKeys.shared(store)
+        new_keys = await ReplicaKeys.load_shared(store)
         assert new_keys.open("session", old_keys.seal("session", 1)) == 1
         assert old_keys.open("session", new_keys.seal("session", 1)) == 1  # not all replicas know the new key yet
         assert len(new_keys.entries) == 2
@@ -85,14 +85,14 @@ async def test_a_replaced_key_can_still_open_values() -> None:
 async def test_keys_lost_by_the_store_are_written_back_and_still_open_values() -> None:
     async with redis_server() as server:
         stores = [Store(server.settings()) for _ in range(3)]
-        earlier_keys = await ReplicaKeys.shared(stores[0])
+        earlier_keys = await ReplicaKeys.load_shared(stores[0])
         sealed = earlier_keys.seal("session", {"id": "a"})
         await stores[0].execute("FLUSHALL")
-        late_keys = await ReplicaKeys.shared(stores[1])  # a replica that starts now does not know the lost keys
+        late_keys = await ReplicaKeys.load_shared(stores[1])  # a replica that starts now does not know the lost keys
         assert late_keys.open("session", sealed) is None
-        restored = await ReplicaKeys.shared(stores[0], earlier_keys)
-        late_keys = await ReplicaKeys.shared(stores[1], late_keys)
-        for keys in (restored, late_keys, await ReplicaKeys.shared(stores[2])):
+        restored = await ReplicaKeys.load_shared(stores[0], earlier_keys)
+        late_keys = await ReplicaKeys.load_shared(stores[1], late_keys)
+        for keys in (restored, late_keys, await ReplicaKeys.load_shared(stores[2])):
             assert keys.open("session", sealed) == {"id": "a"}
             assert restored.open("session", keys.seal("session", 1)) == 1
         assert restored.entries == late_keys.entries
@@ -107,10 +107,10 @@ async def test_a_new_key_is_used_for_sealing_once_all_replicas_have_it() -> None
         now = int((await store.execute("TIME"))[0])
         await store.execute("RPUSH", store.key("keys"), f"{now}:{'aa' * 32}", f"{now - 3600}:{'bb' * 32}")
         old, young = ReplicaKeys([b"\xbb" * 32]), ReplicaKeys([b"\xaa" * 32])
-        keys = await ReplicaKeys.shared(store)
+        keys = await ReplicaKeys.load_shared(store)
         assert old.open("a", keys.seal("a", 1)) == 1
         assert keys.open("a", young.seal("a", 1)) == 1
         await store.execute("DEL", store.key("keys"))
         await store.execute("RPUSH", store.key("keys"), f"{now - 600}:{'aa' * 32}", f"{now - 3600}:{'bb' * 32}")
-        assert young.open("a", (await ReplicaKeys.shared(store)).seal("a", 1)) == 1
+        assert young.open("a", (await ReplicaKeys.load_shared(store)).seal("a", 1)) == 1
         await store.close()

@@ -59,7 +59,7 @@ async def test_a_replica_whose_requests_the_store_refuses_allows_only_its_share(
             await store.execute("SET", key, "not a bucket")
         waits = [await bucket.take("server", SLOW, "alice", 40) for _ in range(40)]
         assert waits.count(0) == 10
-        assert not store.away
+        assert not store.is_unavailable
         await store.close()
 
 

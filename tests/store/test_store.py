@@ -85,9 +85,9 @@ async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() ->
         for _ in range(100):  # no command waits for an unavailable server
             with pytest.raises(StoreUnavailable):
                 await COUNT.run(store, ["n"])
-        assert (store.away, store.uses) == (True, uses)
+        assert (store.is_unavailable, store.uses) == (True, uses)
         server.resume()
-        await until(lambda: not store.away)
+        await until(lambda: not store.is_unavailable)
         assert await COUNT.run(store, ["n"]) >= 2
         assert states == [True, False]
         await store.close()
@@ -122,9 +122,9 @@ async def test_a_store_that_accepts_no_writes_is_unavailable_until_it_does(
                 with pytest.raises(StoreUnavailable):
                     await COUNT.run(store, ["n"])
                 await asyncio.sleep(0.01)
-        assert (store.away, states, len(caplog.records)) == (True, [True], 1)
+        assert (store.is_unavailable, states, len(caplog.records)) == (True, [True], 1)
         await redis.execute_command(*mend.split())  # type: ignore[no-untyped-call]
-        await until(lambda: not store.away)
+        await until(lambda: not store.is_unavailable)
         assert await COUNT.run(store, ["n"]) == 1
         assert (states, len(caplog.records)) == ([True, False], 2)
         await store.close()
@@ -136,7 +136,7 @@ async def test_a_command_that_the_redis_user_may_not_run_does_not_make_the_store
         store = Store(server.settings())
         with pytest.raises(StoreUnavailable):
             await store.execute("XADD", store.key("log"), "*", "a", "b")
-        assert not store.away
+        assert not store.is_unavailable
         assert await COUNT.run(store, ["n"]) == 1
         await store.close()
 
@@ -149,7 +149,7 @@ async def test_scripts_are_loaded_again_into_a_restarted_store() -> None:
         with pytest.raises(StoreUnavailable):
             await COUNT.run(store, ["n"])
         await server.start()
-        await until(lambda: not store.away)
+        await until(lambda: not store.is_unavailable)
         assert [await COUNT.run(store, ["n"]) for _ in range(2)] == [1, 2]
         await store.close()
 
@@ -167,7 +167,7 @@ async def test_concurrent_runs_of_a_script_that_the_store_has_lost_all_succeed()
 async def test_an_unreachable_store_does_not_stop_the_hub_from_starting() -> None:
     store = Store(StoreSettings.model_validate({"url": "unix:///nowhere/redis.sock"}))
     await store.open()
-    assert store.away
+    assert store.is_unavailable
     await store.close()
 
 
@@ -176,7 +176,7 @@ async def test_a_wrong_store_password_counts_as_unreachable_and_is_logged(caplog
         for url, is_away in ((f"{server.url}?password=wrong-one", True), (f"{server.url}?password=right-one", False)):
             store = Store(StoreSettings.model_validate({"url": url}))
             await store.open()
-            assert store.away is is_away
+            assert store.is_unavailable is is_away
             await store.close()
     assert f"the store at {server.socket} cannot be used: invalid" in caplog.text
     assert "wrong-one" not in caplog.text
@@ -196,7 +196,7 @@ async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_ke
             assert (await second.member.claim("session")).owner == second.member.me.owner
         store = Store(server.settings())
         await store.open()
-        keys = await ReplicaKeys.shared(store)
+        keys = await ReplicaKeys.load_shared(store)
         assert await SharedBucket(store, lambda: 1).take("up", 5.0, "alice") == 0
         stream = StoredStream(store, "one")
         await stream.begin(b"[]")
@@ -206,7 +206,7 @@ async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_ke
         log = ChangeLog(store, lambda: keys)
         await log.append(Change("a", "reload", "", None))
         assert await log.read() == [Change("a", "reload", "", None)]
-        assert not store.away
+        assert not store.is_unavailable
         with pytest.raises(StoreUnavailable):
             await store.execute("GET", "a key of others")
         await store.close()
@@ -235,7 +235,7 @@ async def test_an_error_reply_is_raised_and_the_store_stays_connected() -> None:
         store = Store(server.settings())
         with pytest.raises(StoreUnavailable, match="wrong"):
             await Script("return redis.error_reply('wrong')").run(store, [])
-        assert not store.away
+        assert not store.is_unavailable
         await store.close()
 
 

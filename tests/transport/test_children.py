@@ -34,9 +34,9 @@ async def test_a_new_reaper_gets_only_the_process_groups_that_are_alive(monkeypa
     living, spared = [await asyncio.create_subprocess_exec(*program, start_new_session=True) for _ in range(2)]
     try:
         for process in (living, spared):
-            watched.added(process.pid)
+            watched.add(process.pid)
         await until(lambda: watched.reaper is not None)
-        watched.ended(spared.pid)
+        watched.remove(spared.pid)
         first = watched.reaper
         assert first is not None
         os.kill(first, signal.SIGKILL)
@@ -60,7 +60,7 @@ async def test_a_missing_reaper_is_reported_until_it_is_replaced(
     python = sys.executable
     monkeypatch.setattr(children.sys, "executable", str(tmp_path / "missing"))
     watched = Children()
-    watched.added(2**22 + 1)  # no process can have this number
+    watched.add(2**22 + 1)  # no process can have this number
     await until(lambda: watched.problem is not None)
     assert watched.reaper is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -128,29 +128,29 @@ while True:
     os.pwrite(file, b"%20d" % size, 0)
 """
     async with talking(*python(flood)) as talk, asyncio.timeout(PATIENCE):
-        while talk.peer.heard < 100_000:
+        while talk.peer.received_count < 100_000:
             await asyncio.sleep(0)
         if resumed:
             talk.children.pause_reading()
             talk.children.resume_reading()
-        while talk.peer.heard < 600_000:
+        while talk.peer.received_count < 600_000:
             await asyncio.sleep(0)
-        assert int(written.read_text()) - 3 * talk.peer.heard < 4 * 1024 * 1024
+        assert int(written.read_text()) - 3 * talk.peer.received_count < 4 * 1024 * 1024
 
 
 async def test_reading_stays_paused_after_the_lines_that_were_read_are_handled() -> None:
     flood = "import os\nwhile True: os.write(1, b'{}\\n' * 20000)"
     async with talking(*python(flood)) as talk, asyncio.timeout(PATIENCE):
-        while talk.peer.heard < 100_000:
+        while talk.peer.received_count < 100_000:
             await asyncio.sleep(0)
         talk.children.pause_reading()
         before = -1
-        while before != talk.peer.heard:  # lines that were read already are still handled
-            before = talk.peer.heard
+        while before != talk.peer.received_count:  # lines that were read already are still handled
+            before = talk.peer.received_count
             for _ in range(100):
                 await asyncio.sleep(0)
         talk.children.resume_reading()
-        while talk.peer.heard == before:
+        while talk.peer.received_count == before:
             await asyncio.sleep(0)
 
 

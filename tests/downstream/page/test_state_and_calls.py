@@ -250,7 +250,7 @@ async def test_rules_groups_and_profiles_have_their_configuration_line(tmp_path:
             f'    "env": {{"API_TOKEN": "{SECRET}"}}}}}}}}',
         ]
         served.config.write_text("\n".join(lines))
-        assert await served.reloader.reload(), served.reloader.refused
+        assert await served.reloader.reload(), served.reloader.refusal
         async with served.looking() as page:
             state = await page.found("state")
             name = served.config.name

@@ -157,7 +157,7 @@ async def test_after_the_store_loses_its_data_each_owner_keeps_what_it_owned() -
         await a.owners.begin(a.what("s", began_here=True))
         await a.owners.note_own(a.what("s"))
         await server.kill()
-        await until(lambda: a.store.away and b.store.away)
+        await until(lambda: a.store.is_unavailable and b.store.is_unavailable)
         await server.start()
         await until(lambda: a.reclaimed == 1 and b.reclaimed == 1)
         assert await b.owns("s") is False
@@ -171,7 +171,7 @@ async def test_a_replica_paused_while_the_store_was_away_asks_it_before_it_write
         async with await line.listen(), joined([Replica(line), Replica(server)]) as (a, b):
             await a.owners.begin(a.what("s", began_here=True))
             line.cut()
-            await until(lambda: a.store.away)
+            await until(lambda: a.store.is_unavailable)
             assert await a.owners.still_here(a.what("s"))
             async with asyncio.timeout(PATIENCE):
                 while not await b.owns("s"):
@@ -185,11 +185,11 @@ async def test_a_replica_paused_while_the_store_is_away_writes_as_the_owner_if_i
     async with replicas(1) as (server, (a,)):
         await a.owners.begin(a.what("s", began_here=True))
         server.pause()
-        await until(lambda: a.store.away)
+        await until(lambda: a.store.is_unavailable)
         a.skipped = 60.0
         assert await a.owners.still_here(a.what("s"))
         server.resume()
-        await until(lambda: not a.store.away)
+        await until(lambda: not a.store.is_unavailable)
 
 
 async def test_a_claim_that_the_store_lost_is_treated_as_a_loss() -> None:
@@ -319,7 +319,7 @@ async def test_a_returning_replica_retries_its_claims_until_each_is_answered() -
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(a.member, "claim", nobody)
             await server.kill()
-            await until(lambda: a.store.away)
+            await until(lambda: a.store.is_unavailable)
             await server.start()
             await until(lambda: refused < 0)
         await a.owners.check("s")

@@ -89,7 +89,7 @@ class Exchange:
             self._reading = asyncio.ensure_future(self._read(outcome))
 
     async def _read(self, response: HttpResponse) -> None:
-        complete_body = response.whole() if self._at_once else None
+        complete_body = response.arrived_body() if self._at_once else None
         if complete_body is not None:
             self.read = response.status, complete_body
             return

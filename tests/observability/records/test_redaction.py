@@ -147,7 +147,7 @@ def test_a_known_secret_is_redacted_at_any_place_and_in_any_form(data: st.DataOb
     for _ in range(data.draw(st.integers(0, 5))):
         tree = data.draw(st.sampled_from([[tree, text], {text: tree}, {"a": tree, "b": [text]}]))
     redactor = Redactor([secret, *SECRETS])
-    for redacted in (redactor.value([tree, text]), redactor.known([tree, text]), [redactor.text(text)]):
+    for redacted in (redactor.value([tree, text]), redactor.redact_known([tree, text]), [redactor.text(text)]):
         for leaf in leaves(redacted):
             assert secret not in leaf
             assert form not in leaf
@@ -184,8 +184,8 @@ def test_a_truncated_secret_in_a_log_line_is_hidden() -> None:
 
 def test_an_error_never_shows_the_beginning_of_a_secret() -> None:
     echoed = {"message": "no such thing: canary-secret-valu…", "data": ["canary-secret-valu"]}
-    assert REDACTION.known(echoed) is echoed
-    assert REDACTION.known({"message": "canary-secret-value!"}) == {"message": "***!"}
+    assert REDACTION.redact_known(echoed) is echoed
+    assert REDACTION.redact_known({"message": "canary-secret-value!"}) == {"message": "***!"}
 
 
 def test_a_record_never_shows_the_beginning_of_a_secret_that_an_error_repeats() -> None:

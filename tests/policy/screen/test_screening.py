@@ -179,7 +179,7 @@ def test_screening_is_bounded_in_depth_and_number_and_flags_what_it_skips() -> N
     assert "too-long" in [flag.rule for flag in flags_of_item(TOOLS, behind, max_description=10**9)]
     budget = Budget(100)
     flags_of_item(TOOLS, tool("x" * 200), budget=budget)
-    assert budget.left <= 0
+    assert budget.remaining <= 0
     assert [flag.rule for flag in flags_of_item(TOOLS, tool(), budget=budget)] == ["too-long"]
 
 

@@ -59,7 +59,7 @@ async def test_a_suspended_time_limit_does_not_fire_until_resumed() -> None:
         with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
             limit.suspend()
             limit.suspend()
-            assert limit.when is None
+            assert limit.deadline is None
             inner = loop.create_task(_limited(0.05))
             with pytest.raises(TimeoutError):
                 await inner

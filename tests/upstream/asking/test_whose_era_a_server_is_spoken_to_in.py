@@ -93,7 +93,7 @@ async def test_a_slow_server_that_named_a_modern_revision_gets_no_initialize(
     async with TestServer(app) as server:
         config = load_config(write_config(tmp_path, {"a": {"url": str(server.make_url("/mcp"))}}))
         async with Engine(config) as engine, asyncio.timeout(PATIENCE):
-            await engine.upstreams["a"].tried.wait()
+            await engine.upstreams["a"].attempted.wait()
             assert engine.upstreams["a"].error is None
     assert methods[:2] == ["server/discover", "server/discover"]
     assert "initialize" not in methods
