@@ -72,7 +72,9 @@ def test_every_file_format_of_a_client_is_read_gets_the_hub_and_is_restored(
     path = write_client_file(tmp_path, client, "linux", documented.text)
     file = read_client_file(path, machine, client)
     assert file.problem is None
-    assert {entry.id: " ".join(entry.command_line) for entry in file.servers if entry.command_line != ("",)} == documented.runs
+    assert {
+        entry.id: " ".join(entry.command_line) for entry in file.servers if entry.command_line != ("",)
+    } == documented.runs
     assert not [entry.id for entry in file.servers if entry.server is None]
     journal.perform("install", [plan_install(client, machine, COMMAND, file.servers).edit])
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])

@@ -46,15 +46,15 @@ NOT_MOUNTED: Final = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    serves = getattr(metafunc.module, "serving", None) is scripted.serving
-    if serves and metafunc.definition.get_closest_marker("anyio") is not None:
-        apart = {metafunc.definition.path.name, metafunc.function.__name__} & NOT_MOUNTED.keys()
-        metafunc.parametrize("front", ["listener"] if apart else ["listener", "asgi"], indirect=True)
+    uses_serving = getattr(metafunc.module, "serving", None) is scripted.serving
+    if uses_serving and metafunc.definition.get_closest_marker("anyio") is not None:
+        excluded = {metafunc.definition.path.name, metafunc.function.__name__} & NOT_MOUNTED.keys()
+        metafunc.parametrize("front", ["listener"] if excluded else ["listener", "asgi"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def front(request: pytest.FixtureRequest) -> Iterator[str]:
     """What serves the app: the `listener` of the hub, or `asgi`, uvicorn."""
-    FRONTS["now"] = found = getattr(request, "param", "listener")
-    yield found
+    FRONTS["now"] = server = getattr(request, "param", "listener")
+    yield server
     FRONTS["now"] = "listener"

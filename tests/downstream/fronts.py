@@ -33,15 +33,15 @@ async def serve_by_uvicorn(
     config = uvicorn.Config(front, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
-    running = asyncio.create_task(server.serve(sockets=sockets))
+    server_task = asyncio.create_task(server.serve(sockets=sockets))
     try:
-        ready([listening_sockets.base_url(each, "http") for each in sockets])
+        ready([listening_sockets.base_url(sock, "http") for sock in sockets])
         await stop.wait()
         await app.drain(grace)
         await front.close(END_GRACE)
     finally:
         server.should_exit = True
-        await asyncio.wait({running}, timeout=HANG_BOUND)
+        await asyncio.wait({server_task}, timeout=HANG_BOUND)
         app.refusals.close()
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()

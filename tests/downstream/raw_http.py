@@ -80,9 +80,9 @@ class Connection:
             chunk = await self.chunk()
             if not chunk:
                 return "end", None
-            seen = max(0, len(self.buffer) - 1)
+            start = max(0, len(self.buffer) - 1)
             self.buffer += chunk
-            end = self.buffer.find(b"\n\n", seen)
+            end = self.buffer.find(b"\n\n", start)
         block = bytes(self.buffer[:end])
         del self.buffer[: end + 2]
         if block.startswith(b":"):
@@ -100,12 +100,12 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(to: Served | Path) -> AsyncIterator[Connection]:
+async def connected(target: Served | Path) -> AsyncIterator[Connection]:
     """A connection to a port of this machine, or to a Unix socket."""
-    if isinstance(to, Path):
-        reader, writer = await asyncio.open_unix_connection(to)
+    if isinstance(target, Path):
+        reader, writer = await asyncio.open_unix_connection(target)
     else:
-        reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
     try:
         yield Connection(reader, writer)
     finally:
@@ -133,10 +133,10 @@ def request(
 
 
 async def fetch(
-    served: Served, method: str, path: str, headers: Lines = (), body: bytes = b"", **more: Any
+    served: Served, method: str, path: str, headers: Lines = (), body: bytes = b"", **options: Any
 ) -> Response:
     async with connected(served) as connection:
-        connection.send(request(served, method, path, headers, body, **more))
+        connection.send(request(served, method, path, headers, body, **options))
         return await connection.response()
 
 
@@ -161,8 +161,8 @@ async def initialized(
     answer = await fetch(served, "POST", "/mcp", [*BOTH, *headers], message("initialize", params))
     assert answer.status == 200, answer
     lines = [*BOTH, *headers, ("Mcp-Session-Id", answer.headers["mcp-session-id"])]
-    noted = await fetch(served, "POST", "/mcp", lines, message("notifications/initialized", request_id=None))
-    assert noted.status == 202
+    accepted = await fetch(served, "POST", "/mcp", lines, message("notifications/initialized", request_id=None))
+    assert accepted.status == 202
     return lines
 
 
@@ -190,7 +190,7 @@ def get(path: str = "/healthz", head: str = "", version: str = "1.1") -> bytes:
     return f"GET {path} HTTP/{version}\r\nHost: localhost\r\n{head}\r\n".encode()
 
 
-async def rest(connection: Connection) -> bytes:
+async def read_to_end(connection: Connection) -> bytes:
     """Everything up to the end of the connection."""
     async with asyncio.timeout(HANG_BOUND):
         return await connection.reader.read()
@@ -202,7 +202,7 @@ class Line(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.reading = True
-        self.said = b""
+        self.written = b""
         self.closed = False
 
     def pause_reading(self) -> None:
@@ -212,7 +212,7 @@ class Line(asyncio.Transport):
         self.reading = True
 
     def write(self, data: Any) -> None:
-        self.said += data
+        self.written += data
 
     def is_closing(self) -> bool:
         return self.closed

@@ -27,13 +27,13 @@ class ScriptedDispatcher:
     """Keeps the contract of `Dispatcher`: cancellable requests by id, notifications, a close that ends listens."""
 
     def __init__(self) -> None:
-        self.listed: Raw | None = None
+        self.tools_list: Raw | None = None
         """The result of `tools/list`, as catalogs give it."""
         self.callers: list[Caller] = []
         """Who sent them."""
-        self.asked: list[str] = []
+        self.methods: list[str] = []
         """Methods of the requests that arrived."""
-        self.noted: list[str] = []
+        self.notifications: list[str] = []
         self.joined: list[Caller] = []
         self.left: list[Caller] = []
         self.started = asyncio.Event()
@@ -45,10 +45,10 @@ class ScriptedDispatcher:
         self.unread = UnreadLimits()
         self.backlog = Backlog(lambda: self.unread)
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
-        self.refused: list[dict[str, Any]] = []
+        self.refusals: list[dict[str, Any]] = []
         """Facts of the records about requests that nobody was let in with."""
         self.hub = SimpleNamespace(
-            entry=lambda kind, name, caller: tools.get(name), record_stranger=self.refused.append
+            entry=lambda kind, name, caller: tools.get(name), record_stranger=self.refusals.append
         )
 
     def over_network(self) -> None:
@@ -65,14 +65,14 @@ class ScriptedDispatcher:
         self.closing.set()
 
     def notification(self, caller: Caller, message: dict[str, Any]) -> None:
-        self.noted.append(message["method"])
+        self.notifications.append(message["method"])
         if message["method"] == "notifications/initialized":
             caller.initialized = True
         elif message["method"] == eras.CANCELLED:
             caller.cancel(message["params"]["requestId"])
 
     async def answer(self, caller: Caller, message: dict[str, Any], send: Send, era: eras.Era) -> dict[str, Any]:
-        self.asked.append(message["method"])
+        self.methods.append(message["method"])
         self.callers.append(caller)
         task = asyncio.current_task()
         assert task is not None
@@ -109,8 +109,8 @@ class ScriptedDispatcher:
             send({"jsonrpc": "2.0", "method": eras.ACKNOWLEDGED, "params": {"notifications": {}, **tag}})
             await self.closing.wait()
             return {"result": {**complete, **tag}}
-        if method == "tools/list" and self.listed is not None:
-            return {"result": self.listed}
+        if method == "tools/list" and self.tools_list is not None:
+            return {"result": self.tools_list}
         if method == "tools/list":
             caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
             return {"result": {**complete, **caching, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}

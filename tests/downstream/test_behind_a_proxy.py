@@ -36,8 +36,10 @@ async def proxy(base: str) -> AsyncIterator[str]:
             async with session.request(
                 request.method, base + str(request.rel_url), headers=headers, data=await request.read()
             ) as answer:
-                kept = {k: v for k, v in answer.headers.items() if k.lower() not in ("transfer-encoding", "connection")}
-                response = web.StreamResponse(status=answer.status, headers=kept)
+                fields = {
+                    k: v for k, v in answer.headers.items() if k.lower() not in ("transfer-encoding", "connection")
+                }
+                response = web.StreamResponse(status=answer.status, headers=fields)
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)

@@ -85,13 +85,13 @@ async def test_undelivered_events_are_replayed_in_order() -> None:
         connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 5})))
         await connection.head()
         first = (await connection.event())[1]["params"]["progress"]
-        seen = connection.last_id
-        rest = [(await connection.event())[1] for _ in range(5)]
+        last_id = connection.last_id
+        messages = [(await connection.event())[1] for _ in range(5)]
         for _ in range(2):  # as often as it likes
-            async with back(served, session, seen) as again:
-                assert [(await again.event())[1] for _ in range(5)] == rest
-                assert await again.event() == ("end", None)
-        assert [first, *(each["params"]["progress"] for each in rest[:4])] == [0, 1, 2, 3, 4]
+            async with back(served, session, last_id) as resumed:
+                assert [(await resumed.event())[1] for _ in range(5)] == messages
+                assert await resumed.event() == ("end", None)
+        assert [first, *(message["params"]["progress"] for message in messages[:4])] == [0, 1, 2, 3, 4]
 
 
 async def test_the_later_of_two_resumptions_takes_over_the_stream() -> None:
@@ -106,11 +106,11 @@ async def test_the_later_of_two_resumptions_takes_over_the_stream() -> None:
 
 async def test_equal_event_ids_of_two_sessions_resume_their_own_streams() -> None:
     async with serving() as served:
-        one, other = await initialized(served), await initialized(served)
-        ids = [await lost(served, session) for session in (one, other)]
+        first, second = await initialized(served), await initialized(served)
+        ids = [await lost(served, session) for session in (first, second)]
         assert ids[0] == ids[1]
         served.dispatcher.release.set()
-        for session in (one, other):
+        for session in (first, second):
             async with back(served, session, ids[0]) as connection:
                 assert "result" in (await connection.event())[1]
         stranger = await initialized(served)
@@ -172,15 +172,15 @@ async def test_unsolicited_messages_wait_for_the_resumption_of_the_standing_stre
     async with serving() as served:
         session = await initialized(served)
         notify = served.dispatcher.joined[0].notify
-        changed = [{"jsonrpc": "2.0", "method": f"notifications/{each}/list_changed"} for each in ("tools", "prompts")]
+        changed = [{"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"} for kind in ("tools", "prompts")]
         async with connected(served) as standing:
             standing.send(request(served, "GET", "/mcp", session))
             await standing.head()
             notify(changed[0])
             assert (await standing.event())[1] == changed[0]
-            seen = standing.last_id
+            last_id = standing.last_id
         notify(changed[1])
-        async with back(served, session, seen) as standing:
+        async with back(served, session, last_id) as standing:
             assert (await standing.event())[1] == changed[1]
         async with back(served, session, "0-0") as standing:
             assert [(await standing.event())[1] for _ in range(2)] == changed
@@ -192,22 +192,27 @@ async def test_a_non_stream_response_is_not_kept_for_resumption() -> None:
         for number in range(3):
             answer = await fetch(served, "POST", "/mcp", session, call("echo", {"text": "x"}, number))
             assert answer.headers["content-type"] == "application/json"
-        (kept,) = served.app.streamable.handshake.sessions._sessions.values()
-        assert len(kept.streams._logs) == len(kept.streams._given_up) == len(kept.streams._timers) == 0
+        (server_session,) = served.app.streamable.handshake.sessions._sessions.values()
+        assert (
+            len(server_session.streams._logs)
+            == len(server_session.streams._given_up)
+            == len(server_session.streams._timers)
+            == 0
+        )
 
 
 async def test_a_finished_call_is_removed_from_the_calls_waiting_for_resumption() -> None:
     async with serving() as served:
         session = await initialized(served)
         await lost(served, session)
-        (kept,) = served.app.streamable.handshake.sessions._sessions.values()
+        (server_session,) = served.app.streamable.handshake.sessions._sessions.values()
         async with asyncio.timeout(HANG_BOUND):
-            while not kept.streams._given_up:
+            while not server_session.streams._given_up:
                 await asyncio.sleep(0)
             served.dispatcher.release.set()
-            while not [log for log in kept.streams._logs.values() if log.done]:
+            while not [log for log in server_session.streams._logs.values() if log.done]:
                 await asyncio.sleep(0)
-        assert kept.streams._given_up == {}
+        assert server_session.streams._given_up == {}
 
 
 async def test_the_events_kept_for_resumption_are_bounded() -> None:
@@ -248,14 +253,14 @@ async def test_a_response_that_lost_its_stream_to_a_newer_one_takes_no_more_even
         older.send(request(served, "GET", "/mcp", session))
         await older.head()
         head = {"jsonrpc": "2.0", "method": "notifications/x"}
-        sent: list[dict[str, Any]] = [{**head, "params": {"n": n, "pad": "x" * 30_000}} for n in range(30)]
-        for each in sent:
-            caller.notify(each)
-        for each in sent:
-            assert (await older.event())[1] == each
+        notifications: list[dict[str, Any]] = [{**head, "params": {"n": n, "pad": "x" * 30_000}} for n in range(30)]
+        for notification in notifications:
+            caller.notify(notification)
+        for notification in notifications:
+            assert (await older.event())[1] == notification
         async with back(served, session, "0-0") as newer:
-            for each in sent:
-                assert (await newer.event())[1]["params"]["n"] == each["params"]["n"]
+            for notification in notifications:
+                assert (await newer.event())[1]["params"]["n"] == notification["params"]["n"]
             assert await older.event() == ("end", None)
 
 
@@ -273,7 +278,7 @@ async def test_above_the_total_bound_the_stream_disconnected_first_is_dropped(mo
 @contextlib.asynccontextmanager
 async def relay(port: int) -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
     """A port that leads to another one, and the connections through it, to be cut."""
-    open_ones: list[asyncio.StreamWriter] = []
+    writers: list[asyncio.StreamWriter] = []
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -283,21 +288,21 @@ async def relay(port: int) -> AsyncIterator[tuple[int, list[asyncio.StreamWriter
         target.close()
 
     async def connected_to(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", port)
-        open_ones.append(writer)
-        await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
+        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        await asyncio.gather(copy(reader, target_writer), copy(target_reader, writer), return_exceptions=True)
 
     server = await asyncio.start_server(connected_to, "127.0.0.1", 0)
     try:
-        yield server.sockets[0].getsockname()[1], open_ones
+        yield server.sockets[0].getsockname()[1], writers
     finally:
         server.close()
-        for writer in open_ones:
+        for writer in writers:
             writer.transport.abort()
 
 
 async def test_an_sdk_client_whose_connections_are_cut_gets_all_progress_and_its_answer(tmp_path: Path) -> None:
-    heard: list[float] = []
+    steps: list[float] = []
     async with (
         network_hub(tmp_path, {"up": fake()}) as (_, base),
         relay(int(base.rpartition(":")[2])) as (port, connections),
@@ -305,7 +310,7 @@ async def test_an_sdk_client_whose_connections_are_cut_gets_all_progress_and_its
     ):
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            heard.append(progress)
+            steps.append(progress)
             if progress == 2:
                 for writer in connections:
                     writer.transport.abort()
@@ -313,5 +318,5 @@ async def test_an_sdk_client_whose_connections_are_cut_gets_all_progress_and_its
         async with asyncio.timeout(PATIENCE):
             result = await client.call_tool("up__count", {"steps": 6, "pause": 0.05}, progress_callback=progressed)
         assert not result.is_error
-    assert heard == sorted(set(heard))
-    assert len(heard) == 6
+    assert steps == sorted(set(steps))
+    assert len(steps) == 6

@@ -32,18 +32,18 @@ def tools(size: int) -> Raw:
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    async with serving(Listen(port=0)) as found:
-        yield found
+    async with serving(Listen(port=0)) as hub:
+        yield hub
 
 
 def listing(served: Served, size: int) -> None:
-    served.dispatcher.listed = tools(size)
+    served.dispatcher.tools_list = tools(size)
 
 
 GZIP = [("Accept-Encoding", "gzip, deflate, br")]
 
 
-async def asked(served: Served, headers: list[tuple[str, str]], request_id: Any = 1) -> Any:
+async def request_list(served: Served, headers: list[tuple[str, str]], request_id: Any = 1) -> Any:
     lines, body = modern("tools/list", request_id=request_id)
     return await fetch(served, "POST", "/mcp", [*lines, *headers], body)
 
@@ -51,14 +51,14 @@ async def asked(served: Served, headers: list[tuple[str, str]], request_id: Any 
 @pytest.mark.parametrize("size", [2000, 100_000, 3_000_000])
 async def test_a_list_is_compressed_for_a_client_that_accepts_it(served: Served, size: int) -> None:
     listing(served, size)
-    plain = await asked(served, [])
+    plain = await request_list(served, [])
     for request_id in (1, "a" * 30_000, "ü" * 100):
-        answer = await asked(served, GZIP, request_id)
+        answer = await request_list(served, GZIP, request_id)
         assert answer.headers["content-encoding"] == "gzip"
         assert answer.headers["vary"] == "Accept-Encoding"
         assert len(answer.body) < len(plain.body) // 3 + len(encode(request_id))
-        found = json.loads(gzip.decompress(answer.body))
-        assert found == {**plain.json, "id": request_id}
+        decoded = json.loads(gzip.decompress(answer.body))
+        assert decoded == {**plain.json, "id": request_id}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_a_list_is_compressed_for_a_client_that_accepts_it(served: Served,
 )
 async def test_accept_encoding_decides_the_content_coding(served: Served, accepted: str, *, compressed: bool) -> None:
     listing(served, 2000)
-    answer = await asked(served, [("Accept-Encoding", accepted)])
+    answer = await request_list(served, [("Accept-Encoding", accepted)])
     assert ("content-encoding" in answer.headers) is compressed
 
 
@@ -93,7 +93,7 @@ async def test_neither_calls_nor_errors_nor_short_lists_are_compressed(served: S
     assert "error" in answer.json
     assert "content-encoding" not in answer.headers
     listing(served, 100)
-    assert "content-encoding" not in (await asked(served, GZIP)).headers
+    assert "content-encoding" not in (await request_list(served, GZIP)).headers
 
 
 async def test_a_list_is_compressed_in_a_session_but_not_in_a_batch(served: Served) -> None:
@@ -121,41 +121,41 @@ async def test_each_request_of_a_connection_gets_the_coding_it_accepts(served: S
 async def test_a_compressed_list_is_cached_and_the_cache_is_bounded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[int] = []
-    deflated: Callable[[memoryview], bytes] = list_compression._deflate
+    sizes: list[int] = []
+    deflated: Callable[[memoryview], bytes] = list_compression._deflated
 
-    def counted(listed: memoryview) -> bytes:
-        made.append(listed.nbytes)
-        return deflated(listed)
+    def counted(data: memoryview) -> bytes:
+        sizes.append(data.nbytes)
+        return deflated(data)
 
     monkeypatch.setattr(list_compression, "_deflate", counted)
     lists = [tools(size) for size in range(2000, 2000 + 22 * 2 * list_compression.MAX_KEPT, 22)]
-    for one in lists:
-        served.dispatcher.listed = one
+    for tools_list in lists:
+        served.dispatcher.tools_list = tools_list
         for _ in range(3):
-            assert (await asked(served, GZIP)).headers["content-encoding"] == "gzip"
-    assert len(made) == len(lists)
-    served.dispatcher.listed = lists[0]
-    await asked(served, GZIP)
-    assert len(made) == len(lists) + 1
+            assert (await request_list(served, GZIP)).headers["content-encoding"] == "gzip"
+    assert len(sizes) == len(lists)
+    served.dispatcher.tools_list = lists[0]
+    await request_list(served, GZIP)
+    assert len(sizes) == len(lists) + 1
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_real_client_reads_a_compressed_list_of_a_hub(tmp_path: Path, era: str) -> None:
     codings: list[str | None] = []
 
-    async def seen(response: httpx2.Response) -> None:
+    async def record_coding(response: httpx2.Response) -> None:
         codings.append(response.headers.get("content-encoding"))
 
     async with (
         network_hub(tmp_path / "hub", {f"up{n}": fake() for n in range(3)}, {}) as (_, base),
         visiting(base, era) as visitor,
     ):
-        visitor.http.event_hooks["response"].append(seen)
-        found = []
+        visitor.http.event_hooks["response"].append(record_coding)
+        responses = []
         for coding in ("gzip", "identity"):
             visitor.http.headers["accept-encoding"] = coding
-            found.append(await visitor.ask("tools/list"))
+            responses.append(await visitor.ask("tools/list"))
     assert codings == ["gzip", None]
-    assert found[0] == found[1]
-    assert "up0__echo" in [tool["name"] for tool in found[0]["result"]["tools"]]
+    assert responses[0] == responses[1]
+    assert "up0__echo" in [tool["name"] for tool in responses[0]["result"]["tools"]]

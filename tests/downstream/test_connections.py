@@ -19,8 +19,8 @@ from tests.downstream.raw_http import (
     get,
     initialized,
     message,
+    read_to_end,
     request,
-    rest,
     turns,
 )
 from tests.downstream.scripted import serving
@@ -61,17 +61,17 @@ async def test_requests_after_connection_close_are_not_answered() -> None:
         connection.send(get(head="Connection: close\r\n") + get() + b"no http")
         answer = await connection.response()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
-        assert await rest(connection) == b""
+        assert await read_to_end(connection) == b""
 
 
 async def test_the_body_of_a_request_with_connection_close_may_arrive_later() -> None:
     async with serving() as served, connected(served) as connection:
-        whole = request(served, "POST", "/mcp", [*BOTH, ("Connection", "close")], message("initialize", {}))
-        connection.send(whole[:-5])
+        data = request(served, "POST", "/mcp", [*BOTH, ("Connection", "close")], message("initialize", {}))
+        connection.send(data[:-5])
         assert (await fetch(served, "GET", "/healthz")).status == 200
-        connection.send(whole[-5:])
+        connection.send(data[-5:])
         assert (await connection.response()).status == 200
-        assert await rest(connection) == b""
+        assert await read_to_end(connection) == b""
 
 
 async def test_invalid_http_gets_an_error_after_the_replies_before_it() -> None:
@@ -82,7 +82,7 @@ async def test_invalid_http_gets_an_error_after_the_replies_before_it() -> None:
         served.dispatcher.release.set()
         assert (await connection.response()).json["result"]["content"][0]["text"] == "first"
         assert [(await connection.response()).status for _ in range(2)] == [200, 400]
-        assert await rest(connection) == b""
+        assert await read_to_end(connection) == b""
 
 
 async def test_invalid_http_ends_an_open_stream() -> None:
@@ -90,7 +90,7 @@ async def test_invalid_http_ends_an_open_stream() -> None:
         connection.send(get("/mcp", "".join(f"{name}: {value}\r\n" for name, value in await initialized(served))))
         assert (await connection.head()).status == 200
         connection.send(b"\0\0\0\0")
-        assert b"HTTP/1.1" not in await rest(connection)
+        assert b"HTTP/1.1" not in await read_to_end(connection)
         async with asyncio.timeout(HANG_BOUND):
             while any(session.busy for session in served.app.streamable.handshake.sessions._sessions.values()):
                 await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get())
         assert (await connection.response()).status == 200
-        assert await rest(connection) == b""
+        assert await read_to_end(connection) == b""
 
 
 # --- who may fill memory -----------------------------------------------------------------------------------------
@@ -110,11 +110,11 @@ async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_reading_pauses_while_the_handler_does_not_read_the_body() -> None:
     from mcp_hub.transport.http1.exchange import MAX_UNASKED
 
-    wanted = asyncio.Event()
+    body_wanted = asyncio.Event()
     bodies: list[bytes] = []
 
     async def handler(request: Any, reply: Any) -> None:
-        await wanted.wait()
+        await body_wanted.wait()
         bodies.append(await request.body(10_000_000))
         await reply.send(202)
 
@@ -122,38 +122,38 @@ async def test_reading_pauses_while_the_handler_does_not_read_the_body() -> None
     connection.connection_made(line)
     size = 20 * MAX_UNASKED
     connection.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
-    fed = 0
+    received = 0
     while line.reading:
         connection.data_received(b"x" * server_connection.PIECE)
-        fed += server_connection.PIECE
-    assert MAX_UNASKED <= fed <= MAX_UNASKED + server_connection.PIECE
+        received += server_connection.PIECE
+    assert MAX_UNASKED <= received <= MAX_UNASKED + server_connection.PIECE
     await turns()
-    wanted.set()
+    body_wanted.set()
     await turns()
     assert line.reading
-    connection.data_received(b"x" * (size - fed))
+    connection.data_received(b"x" * (size - received))
     await turns()
     assert bodies == [b"x" * size]
-    assert line.said.startswith(b"HTTP/1.1 202 Accepted")
+    assert line.written.startswith(b"HTTP/1.1 202 Accepted")
     connection.connection_lost(None)
 
 
 async def test_pipelined_requests_pause_reading_and_are_bounded() -> None:
-    turn = asyncio.Event()
+    release = asyncio.Event()
 
     async def handler(request: Any, reply: Any) -> None:
-        await turn.wait()
+        await release.wait()
         await reply.send(202)
 
     connection, line = server_connection.ServerConnection(Listener(handler, 1)), Line()
     connection.connection_made(line)
-    many = 16 * server_connection.PIECE // len(get())
-    connection.data_received(get() * many)
+    count = 16 * server_connection.PIECE // len(get())
+    connection.data_received(get() * count)
     assert not line.reading
-    assert len(connection._pipelined) <= server_connection.PIECE // len(get()) + 1
-    turn.set()
+    assert len(connection._waiting) <= server_connection.PIECE // len(get()) + 1
+    release.set()
     async with asyncio.timeout(HANG_BOUND):
-        while line.said.count(b"HTTP/1.1 202") < many:
+        while line.written.count(b"HTTP/1.1 202") < count:
             await asyncio.sleep(0)
     assert line.reading
     connection.connection_lost(None)

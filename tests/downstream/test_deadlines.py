@@ -15,26 +15,26 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_earliest_deadline_expires_first() -> None:
-    passed = asyncio.Event()
-    deadline = LazyTimer(passed.set)
+    expired = asyncio.Event()
+    deadline = LazyTimer(expired.set)
     deadline.set(1000.0)
     deadline.set(0.01)
-    await asyncio.wait_for(passed.wait(), HANG_BOUND)
+    await asyncio.wait_for(expired.wait(), HANG_BOUND)
 
 
 async def test_a_postponed_deadline_expires_once_at_its_new_time() -> None:
     loop, times = asyncio.get_running_loop(), list[float]()
     done = asyncio.Event()
 
-    def late() -> None:
+    def on_expiry() -> None:
         times.append(loop.time())
         done.set()
 
-    deadline, began = LazyTimer(late), loop.time()
+    deadline, started_at = LazyTimer(on_expiry), loop.time()
     deadline.set(0.01)
     deadline.set(0.06)
     await asyncio.wait_for(done.wait(), HANG_BOUND)
-    assert times[0] - began > 0.059  # the clock of the loop is that exact
+    assert times[0] - started_at > 0.059  # the clock of the loop is that exact
     done.clear()
     deadline.set(0.01)
     await asyncio.wait_for(done.wait(), HANG_BOUND)
@@ -42,25 +42,25 @@ async def test_a_postponed_deadline_expires_once_at_its_new_time() -> None:
 
 
 async def test_a_closed_deadline_does_not_expire() -> None:
-    passed, after = asyncio.Event(), asyncio.Event()
-    deadline, later = LazyTimer(passed.set), LazyTimer(after.set)
+    expired, second_expired = asyncio.Event(), asyncio.Event()
+    deadline, second = LazyTimer(expired.set), LazyTimer(second_expired.set)
     deadline.set(0.01)
     deadline.close()
-    later.set(0.05)
-    await asyncio.wait_for(after.wait(), HANG_BOUND)
-    assert not passed.is_set()
+    second.set(0.05)
+    await asyncio.wait_for(second_expired.wait(), HANG_BOUND)
+    assert not expired.is_set()
 
 
 async def test_timeouts_expire_in_the_order_they_were_started_unless_cancelled() -> None:
-    late: list[str] = []
+    expired: list[str] = []
     last = asyncio.Event()
-    patience = TimeoutQueue(lambda: 0.02)
+    timeouts = TimeoutQueue(lambda: 0.02)
     for name in "abc":
-        patience.begin(name, lambda name=name: late.append(name))  # type: ignore[misc]
-    patience.end("b")
-    patience.begin("d", last.set)
+        timeouts.begin(name, lambda name=name: expired.append(name))  # type: ignore[misc]
+    timeouts.end("b")
+    timeouts.begin("d", last.set)
     await asyncio.wait_for(last.wait(), HANG_BOUND)
-    assert (late, len(patience)) == (["a", "c"], 0)
+    assert (expired, len(timeouts)) == (["a", "c"], 0)
     last.clear()
-    patience.begin("e", last.set)
+    timeouts.begin("e", last.set)
     await asyncio.wait_for(last.wait(), HANG_BOUND)

@@ -53,7 +53,9 @@ async def test_a_half_closed_client_gets_its_response_before_the_connection_clos
 async def test_pipelined_requests_of_a_half_closed_client_are_all_answered() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
-        connection.send(b"".join(request(served, "POST", "/mcp", lines, call("echo", {}, each)) for each in range(5)))
+        connection.send(
+            b"".join(request(served, "POST", "/mcp", lines, call("echo", {}, request_id)) for request_id in range(5))
+        )
         connection.writer.write_eof()
         assert [(await answer(connection)).json["id"] for _ in range(5)] == [0, 1, 2, 3, 4]
         assert await connection.ended()
@@ -68,9 +70,9 @@ async def test_a_half_closed_client_gets_a_whole_stream_that_begins_later() -> N
         while head.status == 100:
             head = await connection.head()
         assert head.headers["content-type"] == "text/event-stream"
-        found = [await connection.event() for _ in range(4)]
-        assert "result" in found[2][1]
-        assert found[3] == ("end", None)
+        events = [await connection.event() for _ in range(4)]
+        assert "result" in events[2][1]
+        assert events[3] == ("end", None)
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["both halves closed", "reset"])
@@ -99,14 +101,14 @@ async def test_a_half_closed_client_that_disconnects_cancels_its_call(monkeypatc
 async def test_a_half_closed_client_with_an_incomplete_request_is_closed() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
-        whole = request(served, "POST", "/mcp", lines, call("wait", {"text": "first"}))
-        connection.send(whole + whole[:-3])
+        data = request(served, "POST", "/mcp", lines, call("wait", {"text": "first"}))
+        connection.send(data + data[:-3])
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
         connection.writer.write_eof()
         served.dispatcher.release.set()
         assert (await answer(connection)).json["result"]["content"][0]["text"] == "first"
         assert await connection.ended()
-        assert served.dispatcher.asked.count("tools/call") == 1
+        assert served.dispatcher.methods.count("tools/call") == 1
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", BOTH, b"{}")[:-1])
         connection.writer.write_eof()
@@ -146,8 +148,8 @@ async def test_a_half_closed_tls_connection_counts_as_disconnected(tmp_path: Pat
 async def test_a_half_closed_http_1_0_connection_counts_as_disconnected() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
-        whole = request(served, "POST", "/mcp", lines, call("hang")).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
-        connection.send(whole)
+        data = request(served, "POST", "/mcp", lines, call("hang")).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+        connection.send(data)
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
         connection.writer.write_eof()
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)

@@ -40,7 +40,7 @@ async def test_without_a_session_id_only_initialize_is_answered() -> None:
             answer = await fetch(served, "POST", "/mcp", BOTH, body)
             assert (answer.status, answer.code) == (400, errors.INVALID_REQUEST)
         assert (await fetch(served, "GET", "/mcp", BOTH)).status == 400
-        assert served.dispatcher.asked == []
+        assert served.dispatcher.methods == []
 
 
 async def test_an_unknown_session_is_answered_404() -> None:
@@ -112,7 +112,7 @@ async def test_notifications_and_stray_answers_are_accepted_without_a_body() -> 
         for body in (message("notifications/x", request_id=None), b'{"jsonrpc": "2.0", "id": 5, "result": {}}'):
             answer = await fetch(served, "POST", "/mcp", session, body)
             assert (answer.status, answer.body) == (202, b"")
-        assert served.dispatcher.noted == ["notifications/initialized", "notifications/x"]
+        assert served.dispatcher.notifications == ["notifications/initialized", "notifications/x"]
 
 
 async def test_an_error_of_a_request_is_in_the_body_of_a_200() -> None:
@@ -151,7 +151,7 @@ async def test_a_body_that_is_not_a_message_is_refused_and_the_next_one_served(b
         session = await initialized(served)
         answer = await fetch(served, "POST", "/mcp", session, body)
         assert (answer.status, answer.code) == (400, code)
-        assert served.dispatcher.asked == ["initialize"]
+        assert served.dispatcher.methods == ["initialize"]
         assert (await fetch(served, "POST", "/mcp", session, message("ping"))).json["result"] == {}
 
 
@@ -223,12 +223,12 @@ async def test_a_batch_is_answered_as_an_array_in_the_revision_with_batches() ->
         ]
         answer = await fetch(served, "POST", "/mcp", session, b"[" + b",".join(parts) + b"]")
         assert answer.status == 200
-        assert [(each["id"], each.get("error", {}).get("code")) for each in answer.json] == [
+        assert [(reply["id"], reply.get("error", {}).get("code")) for reply in answer.json] == [
             (1, None),
             (None, errors.INVALID_REQUEST),
             ("b", errors.METHOD_NOT_FOUND),
         ]
-        assert served.dispatcher.noted[-1] == "notifications/x"
+        assert served.dispatcher.notifications[-1] == "notifications/x"
 
 
 async def test_a_batch_without_requests_has_no_answer() -> None:
@@ -250,7 +250,7 @@ async def test_cancelling_one_member_of_a_batch_leaves_the_others_their_answers(
         served.dispatcher.release.set()
         answer = await connection.response()
         assert answer.status == 200
-        assert [(each["id"], each["result"]["content"][0]["text"]) for each in answer.json] == [(2, "done")]
+        assert [(reply["id"], reply["result"]["content"][0]["text"]) for reply in answer.json] == [(2, "done")]
 
 
 async def test_a_batch_whose_members_are_all_cancelled_has_no_answer() -> None:
@@ -283,9 +283,9 @@ async def test_an_answer_with_progress_is_an_event_stream_in_order() -> None:
         assert head.headers["content-type"] == "text/event-stream"
         assert head.headers["cache-control"] == "no-cache, no-transform"
         assert head.headers["x-accel-buffering"] == "no"
-        found = [(await connection.event())[1] for _ in range(4)]
-        assert [each["params"]["progress"] for each in found[:3]] == [0, 1, 2]
-        assert found[3]["result"]["content"][0]["text"] == "done"
+        messages = [(await connection.event())[1] for _ in range(4)]
+        assert [notification["params"]["progress"] for notification in messages[:3]] == [0, 1, 2]
+        assert messages[3]["result"]["content"][0]["text"] == "done"
         assert await connection.event() == ("end", None)
 
 
@@ -358,10 +358,10 @@ async def test_the_standing_stream_sends_each_list_change_once_until_it_is_read(
         session = await initialized(served)
         notify = served.dispatcher.joined[0].notify
         tools, prompts = (
-            {"jsonrpc": "2.0", "method": f"notifications/{each}/list_changed"} for each in ("tools", "prompts")
+            {"jsonrpc": "2.0", "method": f"notifications/{change}/list_changed"} for change in ("tools", "prompts")
         )
-        for each in (tools, prompts, tools, tools, prompts):
-            notify(each)
+        for change in (tools, prompts, tools, tools, prompts):
+            notify(change)
         standing.send(request(served, "GET", "/mcp", session))
         head = await standing.head()
         assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_hub.transport.http1 import heads, server_connection
 from tests.downstream.fronts import HANG_BOUND
-from tests.downstream.raw_http import BOTH, call, connected, fetch, get, initialized, message, request, rest
+from tests.downstream.raw_http import BOTH, call, connected, fetch, get, initialized, message, read_to_end, request
 from tests.downstream.scripted import serving
 from tests.loops import anyio_backend  # noqa: F401
 
@@ -25,7 +25,7 @@ async def test_a_connection_of_http_1_0_ends_with_its_answer(head: str) -> None:
         connection.send(get(head=head, version="1.0"))
         answer = await connection.response()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
-        assert await rest(connection) == b""
+        assert await read_to_end(connection) == b""
 
 
 async def test_a_stream_of_http_1_0_has_no_chunks() -> None:
@@ -40,8 +40,8 @@ async def test_a_stream_of_http_1_0_has_no_chunks() -> None:
 async def test_a_response_to_head_has_a_content_length_and_no_body() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get().replace(b"GET", b"HEAD") + get())
-        bodiless, whole = await connection.head(), await connection.response()
-        assert bodiless.headers["content-length"] == whole.headers["content-length"] == str(len(whole.body))
+        bodiless, complete = await connection.head(), await connection.response()
+        assert bodiless.headers["content-length"] == complete.headers["content-length"] == str(len(complete.body))
 
 
 async def test_every_response_has_a_date_header() -> None:
@@ -69,18 +69,18 @@ async def test_every_response_has_a_date_header() -> None:
 async def test_an_invalid_head_ends_its_connection(text: bytes) -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(text + get())
-        said = await rest(connection)
-        assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert said.count(b"HTTP/1.1") == 1
+        output = await read_to_end(connection)
+        assert output.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert output.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("end", [b"", b" HTTP/0.9", b" HTTP/2.0"])
 async def test_other_versions_are_refused(end: bytes) -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get().replace(b" HTTP/1.1", end) + get())
-        said = await rest(connection)
-        assert said.startswith(b"HTTP/1.1 505 HTTP Version Not Supported\r\n")
-        assert said.count(b"HTTP/1.1") == 1
+        output = await read_to_end(connection)
+        assert output.startswith(b"HTTP/1.1 505 HTTP Version Not Supported\r\n")
+        assert output.count(b"HTTP/1.1") == 1
 
 
 async def test_a_head_above_the_limit_is_refused_in_any_segmentation() -> None:
@@ -94,11 +94,11 @@ async def test_a_head_above_the_limit_is_refused_in_any_segmentation() -> None:
 def sized(size: int, body: bytes = b"") -> bytes:
     """A request whose head has so many bytes, in lines of about 1000."""
     length = f"Content-Length: {len(body)}\r\n" if body else ""
-    lines, left = [], size - len(get(head=length))
-    while left:
-        line = left if left < 2000 else 1000
+    lines, remaining = [], size - len(get(head=length))
+    while remaining:
+        line = remaining if remaining < 2000 else 1000
         lines.append(f"X-Filler: {'x' * (line - len('X-Filler: ') - 2)}\r\n")
-        left -= line
+        remaining -= line
     return get(head=length + "".join(lines)) + body
 
 
@@ -115,8 +115,8 @@ async def test_the_limit_of_a_head_is_exact(piece: int, body: bytes, before: byt
                 assert (await connection.response()).status == 200
             elif before:
                 data = get() + data
-            for at in range(0, len(data), piece):
-                connection.send(data[at : at + piece])
+            for start in range(0, len(data), piece):
+                connection.send(data[start : start + piece])
                 await connection.writer.drain()
                 await asyncio.sleep(0)
             if before not in (b"", b"first"):
@@ -171,7 +171,7 @@ async def test_only_chunked_is_accepted_as_transfer_coding(
         connection.send(f"POST /mcp HTTP/{version}\r\nHost: localhost\r\n{head}\r\n".encode() + CHUNKED + get())
         assert (await connection.response()).status == status
         if status != 415:
-            assert await rest(connection) == b""
+            assert await read_to_end(connection) == b""
             assert served.app.refusals.counts["transfer_encoding"] + served.app.refusals.counts["bad_request"] == 1
 
 
@@ -179,8 +179,8 @@ async def test_only_chunked_is_accepted_as_transfer_coding(
 
 
 def chunked(body: bytes, trailer: bytes = b"", size: int = 7) -> bytes:
-    pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x;x=y\r\n%b\r\n" % (len(each), each) for each in pieces) + b"0\r\n" + trailer + b"\r\n"
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x;x=y\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n" + trailer + b"\r\n"
 
 
 def in_chunks(lines: list[tuple[str, str]], host: str = "Host: localhost\r\n") -> bytes:
@@ -192,8 +192,8 @@ async def test_a_chunked_body_is_decoded() -> None:
     async with serving() as served, connected(served) as connection:
         text = "x" * 200_000
         data = in_chunks(await initialized(served)) + chunked(call("echo", {"text": text}), size=1000)
-        for at in range(0, len(data), 50_001):
-            connection.send(data[at : at + 50_001])
+        for start in range(0, len(data), 50_001):
+            connection.send(data[start : start + 50_001])
             await connection.writer.drain()
         assert (await connection.response()).json["result"]["content"][0]["text"] == text
 
@@ -203,10 +203,10 @@ async def test_trailers_do_not_become_headers() -> None:
         session = await initialized(served)
         connection.send(in_chunks(BOTH, host="") + chunked(call("echo"), b"Host: localhost\r\n"))
         assert (await connection.response()).status == 421
-        stranger, known = session[:-1], f"{session[-1][0]}: {session[-1][1]}\r\n"
-        connection.send(in_chunks(stranger) + chunked(call("echo"), known.encode()))
+        stranger, session_header = session[:-1], f"{session[-1][0]}: {session[-1][1]}\r\n"
+        connection.send(in_chunks(stranger) + chunked(call("echo"), session_header.encode()))
         assert (await connection.response()).status == 400
-    assert "tools/call" not in served.dispatcher.asked
+    assert "tools/call" not in served.dispatcher.methods
 
 
 async def test_trailers_are_bounded() -> None:
@@ -214,7 +214,7 @@ async def test_trailers_are_bounded() -> None:
         connection.send(in_chunks(BOTH) + chunked(call("echo"))[:-2] + b"X: " + b"x" * 3 * heads.MAX_HEAD)
         assert (await connection.head()).status == 431
         assert await connection.ended()
-        assert served.dispatcher.asked == []
+        assert served.dispatcher.methods == []
 
 
 async def test_a_body_with_an_invalid_chunk_is_refused() -> None:
@@ -222,14 +222,14 @@ async def test_a_body_with_an_invalid_chunk_is_refused() -> None:
         connection.send(in_chunks(await initialized(served)) + b"2\r\n{}\r\n")
         assert (await fetch(served, "GET", "/healthz")).status == 200
         connection.send(b"zz\r\n")
-        assert (await rest(connection)).startswith(b"HTTP/1.1 400")
-    assert "tools/call" not in served.dispatcher.asked
+        assert (await read_to_end(connection)).startswith(b"HTTP/1.1 400")
+    assert "tools/call" not in served.dispatcher.methods
 
 
 async def test_a_client_that_expects_100_continue_gets_it() -> None:
     async with serving() as served, connected(served) as connection:
-        whole = request(served, "POST", "/mcp", [*BOTH, ("Expect", "100-continue")], message("initialize", {}))
-        head, _, body = whole.partition(b"\r\n\r\n")
+        data = request(served, "POST", "/mcp", [*BOTH, ("Expect", "100-continue")], message("initialize", {}))
+        head, _, body = data.partition(b"\r\n\r\n")
         connection.send(head + b"\r\n\r\n")
         assert (await connection.head()).status == 100
         connection.send(body)
@@ -257,13 +257,13 @@ async def test_an_upgrade_is_ignored_and_the_body_is_read() -> None:
         offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAE")]
         session = await initialized(served)
         hidden = request(served, "POST", "/mcp", session, call("echo", {"text": "hidden"}))
-        whole = request(served, "POST", "/mcp", [*session, *offer], hidden)
-        connection.send(whole[: -len(hidden)])
+        data = request(served, "POST", "/mcp", [*session, *offer], hidden)
+        connection.send(data[: -len(hidden)])
         assert (await fetch(served, "GET", "/healthz")).status == 200
         connection.send(hidden + request(served, "POST", "/mcp", [*session, *offer], call("echo", {"text": "seen"})))
         assert (await connection.response()).status == 400
         assert (await connection.response()).json["result"]["content"][0]["text"] == "seen"
-        assert served.dispatcher.asked.count("tools/call") == 1
+        assert served.dispatcher.methods.count("tools/call") == 1
 
 
 async def test_many_upgrades_are_ignored() -> None:

@@ -15,7 +15,18 @@ from mcp_hub.transport.http1 import server_connection
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from tests.downstream.fronts import HANG_BOUND
-from tests.downstream.raw_http import Line, Response, call, connected, fetch, get, initialized, request, rest, turns
+from tests.downstream.raw_http import (
+    Line,
+    Response,
+    call,
+    connected,
+    fetch,
+    get,
+    initialized,
+    read_to_end,
+    request,
+    turns,
+)
 from tests.downstream.scripted import Served, serving
 from tests.loops import anyio_backend  # noqa: F401
 
@@ -43,12 +54,12 @@ async def test_a_cached_head_and_its_body_may_arrive_in_pieces(cut: int) -> None
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         for text in ("first", "second", "in pieces", "behind it"):
-            whole = request(served, "POST", "/mcp", session, call("echo", {"text": text}))
+            data = request(served, "POST", "/mcp", session, call("echo", {"text": text}))
             if text == "in pieces":
-                connection.send(whole[:cut])
+                connection.send(data[:cut])
                 assert (await fetch(served, "GET", "/healthz")).status == 200
-                whole = whole[cut:]
-            connection.send(whole)
+                data = data[cut:]
+            connection.send(data)
             assert text_of(await connection.response()) == text
 
 
@@ -78,15 +89,15 @@ async def test_two_requests_with_a_cached_head_in_one_piece_are_both_answered() 
 )
 async def test_a_head_that_differs_in_one_byte_is_parsed_anew(old: bytes, new: bytes, status: int) -> None:
     async with serving() as served, connected(served) as connection:
-        whole = request(served, "POST", "/mcp", await initialized(served), call("echo", {"text": "first"}))
+        data = request(served, "POST", "/mcp", await initialized(served), call("echo", {"text": "first"}))
         for _ in range(2):
-            connection.send(whole)
+            connection.send(data)
             assert text_of(await connection.response()) == "first"
-        assert whole.count(old) == 1
-        connection.send(whole.replace(old, new))
+        assert data.count(old) == 1
+        connection.send(data.replace(old, new))
         answer = await connection.response()
         assert answer.status == status
-        alone = await _alone(served, whole.replace(old, new))
+        alone = await _alone(served, data.replace(old, new))
         assert (answer.status, answer.body) == (alone.status, alone.body)
 
 
@@ -108,14 +119,14 @@ async def test_a_response_to_head_has_no_body_for_a_cached_head() -> None:
 
 async def test_a_cached_head_whose_body_never_arrives_is_not_answered() -> None:
     async with serving() as served, connected(served) as connection:
-        whole = request(served, "POST", "/mcp", await initialized(served), call("echo", {"text": "first"}))
+        data = request(served, "POST", "/mcp", await initialized(served), call("echo", {"text": "first"}))
         for _ in range(2):
-            connection.send(whole)
+            connection.send(data)
             assert text_of(await connection.response()) == "first"
-        connection.send(whole[:-1])
+        connection.send(data[:-1])
         connection.writer.write_eof()
-        assert await rest(connection) == b""
-        assert served.dispatcher.asked.count("tools/call") == 2
+        assert await read_to_end(connection) == b""
+        assert served.dispatcher.methods.count("tools/call") == 2
 
 
 @pytest.mark.parametrize("known", [0, 1, 2])
@@ -135,16 +146,16 @@ async def test_each_request_that_expects_100_continue_gets_one(known: int) -> No
 async def test_connection_close_ends_a_connection_with_cached_heads() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
-        whole = request(served, "POST", "/mcp", session, call("echo", {"text": "first"}))
+        data = request(served, "POST", "/mcp", session, call("echo", {"text": "first"}))
         for _ in range(2):
-            connection.send(whole)
+            connection.send(data)
             assert text_of(await connection.response()) == "first"
         lines = [*session, ("Connection", "close")]
-        connection.send(request(served, "POST", "/mcp", lines, call("echo", {"text": "last"})) + whole)
+        connection.send(request(served, "POST", "/mcp", lines, call("echo", {"text": "last"})) + data)
         answer = await connection.response()
         assert (text_of(answer), answer.headers["connection"]) == ("last", "close")
-        assert await rest(connection) == b""
-        assert served.dispatcher.asked.count("tools/call") == 3
+        assert await read_to_end(connection) == b""
+        assert served.dispatcher.methods.count("tools/call") == 3
 
 
 LENGTHS = {
@@ -172,17 +183,17 @@ async def test_content_length_is_parsed_the_same_for_cached_and_new_heads(spelle
     line, status = LENGTHS[spelled]
     async with serving() as served, connected(served) as connection:
         body = call("echo", {"text": "text"})
-        whole = request(served, "POST", "/mcp", await initialized(served), body)
+        data = request(served, "POST", "/mcp", await initialized(served), body)
         for _ in range(2 * known):
-            connection.send(whole)
+            connection.send(data)
             assert text_of(await connection.response()) == "text"
-        said = line.replace(b"%d", b"%d" % len(body)).replace(b"%x", b"%x" % len(body))
+        length_line = line.replace(b"%d", b"%d" % len(body)).replace(b"%x", b"%x" % len(body))
         for _ in range(2):
-            connection.send(whole.replace(b"Content-Length: %d" % len(body), said))
+            connection.send(data.replace(b"Content-Length: %d" % len(body), length_line))
             answer = await connection.response()
             assert answer.status == status
             if status == 400:
-                assert await rest(connection) == b""
+                assert await read_to_end(connection) == b""
                 break
             assert text_of(answer) == "text"
 
@@ -215,8 +226,8 @@ async def echoed(pieces: Iterable[bytes]) -> tuple[bytes, bool]:
         body = message.arrived_body(1000)
         if body is None:
             body = await message.body(1000)
-        seen = (message.method, message.path, message.query, message.headers, message.length, body)
-        await reply.text(200, repr(seen))
+        facts = (message.method, message.path, message.query, message.headers, message.length, body)
+        await reply.text(200, repr(facts))
 
     listener, line = Listener(handler, 1), Line()
     connection = server_connection.ServerConnection(listener)
@@ -230,24 +241,24 @@ async def echoed(pieces: Iterable[bytes]) -> tuple[bytes, bool]:
             await asyncio.sleep(0)
     connection.connection_lost(None)
     await turns()
-    return re.sub(rb"date: [^\r]*\r\n", b"", line.said), line.closed
+    return re.sub(rb"date: [^\r]*\r\n", b"", line.written), line.closed
 
 
 @pytest.mark.parametrize("pieces", ["AB A B", "BA A A", "AA B A", "A BA B", "AAB B A"])
 async def test_different_heads_in_one_piece_are_not_confused(pieces: str) -> None:
-    of = {
+    requests = {
         name: of_parts((b"POST", b"/a", b"X: %b\r\n" % name.encode(), b"Content-Length: %d\r\n", b"HTTP/1.1", b"{}"))
         for name in "AB"
     }
-    alone = {name: (await echoed([one]))[0] for name, one in of.items()}
-    said, closed = await echoed(b"".join(of[name] for name in piece) for piece in pieces.split())
-    assert said == b"".join(alone[name] for name in pieces.replace(" ", ""))
+    expected = {name: (await echoed([data]))[0] for name, data in requests.items()}
+    output, closed = await echoed(b"".join(requests[name] for name in piece) for piece in pieces.split())
+    assert output == b"".join(expected[name] for name in pieces.replace(" ", ""))
     assert not closed
 
 
 def cut_at(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({cut % (len(data) + 1) for cut in cuts})
-    return [data[start:end] for start, end in pairwise([0, *places, len(data)]) if start < end]
+    positions = sorted({cut % (len(data) + 1) for cut in cuts})
+    return [data[start:end] for start, end in pairwise([0, *positions, len(data)]) if start < end]
 
 
 SCRIPTS = st.lists(st.tuples(PARTS, st.integers(1, 4)), min_size=1, max_size=4)
@@ -261,10 +272,10 @@ def test_a_connection_answers_any_requests_as_fresh_connections_do(
     async def compared() -> None:
         requests = [of_parts(parts) for parts, times in script for _ in range(times)]
         expected, closed = b"", False
-        for one in requests:
+        for data in requests:
             if not closed:
-                said, closed = await echoed([one])
-                expected += said
+                output, closed = await echoed([data])
+                expected += output
         assert await echoed(requests) == (expected, closed), "a request at a time"
         assert await echoed(cut_at(b"".join(requests), cuts)) == (expected, closed), "cut anywhere"
 

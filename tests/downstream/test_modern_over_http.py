@@ -64,7 +64,7 @@ async def test_headers_that_disagree_with_the_body_are_refused(fault: str) -> No
     async with serving() as served:
         answer = await fetch(served, "POST", "/mcp", lines, tool("echo")[1])
         assert (answer.status, answer.code) == (400, code)
-        assert served.dispatcher.asked == []
+        assert served.dispatcher.methods == []
 
 
 REGIONS: list[tuple[dict[str, Any], Lines, int]] = [
@@ -96,7 +96,7 @@ async def test_a_request_without_its_envelope_is_refused_with_invalid_params() -
             lines = modern("tools/list")[0]
             answer = await fetch(served, "POST", "/mcp", lines, message("tools/list", params, "x"))
             assert (answer.status, answer.code, answer.json["id"]) == (400, errors.INVALID_PARAMS, "x")
-        assert served.dispatcher.asked == []
+        assert served.dispatcher.methods == []
 
 
 async def test_the_status_follows_from_the_code_of_the_error() -> None:
@@ -115,7 +115,7 @@ async def test_notifications_are_accepted_and_batches_and_answers_refused() -> N
         for body in (b"[" + modern("tools/list")[1] + b"]", b'{"jsonrpc": "2.0", "id": 1, "result": {}}'):
             answer = await fetch(served, "POST", "/mcp", lines, body)
             assert (answer.status, answer.code) == (400, errors.INVALID_REQUEST)
-        assert served.dispatcher.asked == served.dispatcher.noted == []
+        assert served.dispatcher.methods == served.dispatcher.notifications == []
 
 
 async def test_modern_clients_get_405_for_get_and_delete() -> None:
@@ -176,22 +176,22 @@ async def test_a_subscription_requires_an_accept_header_with_event_streams() -> 
 
 async def test_requests_of_a_principal_that_a_reload_removes_are_cancelled() -> None:
     a, b = (("Authorization", f"Bearer {letter * 32}") for letter in "ab")
-    named = {"a": NamedPrincipal(token="a" * 32), "b": NamedPrincipal(token="b" * 32)}
+    principals = {"a": NamedPrincipal(token="a" * 32), "b": NamedPrincipal(token="b" * 32)}
     async with (
-        serving(Listen(port=0, principals=named)) as served,
-        connected(served) as gone,
-        connected(served) as kept,
+        serving(Listen(port=0, principals=principals)) as served,
+        connected(served) as removed,
+        connected(served) as remaining,
     ):
-        for connection, token in ((gone, a), (kept, b)):
+        for connection, token in ((removed, a), (remaining, b)):
             lines, body = modern(eras.LISTEN, {"notifications": {}}, "sub")
             connection.send(request(served, "POST", "/mcp", [*lines, token], body))
             await connection.head()
             assert (await connection.event())[1]["method"] == eras.ACKNOWLEDGED
-        served.app.take(Listen(port=0, principals={"b": named["b"]}))
-        assert "error" in (await gone.event())[1]
-        assert await gone.event() == ("end", None)
+        served.app.take(Listen(port=0, principals={"b": principals["b"]}))
+        assert "error" in (await removed.event())[1]
+        assert await removed.event() == ("end", None)
         served.stop.set()
-        assert "result" in (await kept.event())[1]
+        assert "result" in (await remaining.event())[1]
 
 
 async def test_a_silent_subscription_is_kept_open_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:

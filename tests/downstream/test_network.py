@@ -29,12 +29,12 @@ async def test_port_zero_reports_the_port_that_was_chosen() -> None:
 async def test_localhost_is_served_on_loopback_only_and_on_one_port() -> None:
     sockets = await listening_sockets.bind(Listen(host="localhost", port=0))
     try:
-        names = [each.getsockname() for each in sockets]
+        names = [sock.getsockname() for sock in sockets]
         assert {name[0] for name in names} <= {"127.0.0.1", "::1"}
         assert len({name[1] for name in names}) == 1
     finally:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
 
 
 async def test_listening_on_a_name_that_is_not_loopback_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +70,10 @@ async def test_a_listener_that_cannot_start_reports_the_reason(listen: Listen, w
 
 
 async def test_serving_does_not_change_signal_handlers() -> None:
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with serving():
-        assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 async def test_stopping_lets_running_calls_finish_and_accepts_no_new_ones() -> None:
@@ -167,8 +167,8 @@ def test_the_connection_limit_leaves_descriptors_for_other_uses() -> None:
 
     def possible(soft: int, hard: int) -> list[int]:
         argv = [sys.executable, "-c", program.format(soft=soft, hard=hard)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_BOUND, check=True)
-        return [int(word) for word in done.stdout.split()]
+        completed = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_BOUND, check=True)
+        return [int(number) for number in completed.stdout.split()]
 
     assert possible(256, 300) == [150, 300]
     assert possible(1024, 1024) == [768, 1024]
@@ -186,5 +186,5 @@ def test_the_connection_limit_on_macos_accounts_for_its_lower_descriptor_limit()
         "print(connections_possible(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
     argv = [sys.executable, "-c", program]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_BOUND, check=True)
-    assert done.stdout.split() == ["9984", "10240"]
+    completed = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_BOUND, check=True)
+    assert completed.stdout.split() == ["9984", "10240"]

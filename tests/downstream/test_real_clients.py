@@ -57,19 +57,19 @@ async def test_the_sdk_lists_and_calls(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CLIENTS)
 async def test_the_sdk_gets_the_progress_of_its_call(kind: str) -> None:
-    seen: list[float] = []
+    steps: list[float] = []
     arrived = asyncio.Event()
 
     async def progressed(progress: float, total: float | None, text: str | None) -> None:
-        seen.append(progress)
-        if len(seen) == 3:
+        steps.append(progress)
+        if len(steps) == 3:
             arrived.set()
 
     async with serving() as served, client_of(kind, served) as client:
         result = await client.call_tool("progress", {"steps": 3, "text": "done"}, progress_callback=progressed)
         assert result.content[0].model_dump()["text"] == "done"
         await asyncio.wait_for(arrived.wait(), HANG_BOUND)
-        assert seen == [0, 1, 2]
+        assert steps == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["http, auto", "http, legacy", "sse, legacy"])
@@ -84,27 +84,27 @@ async def test_a_call_cancelled_in_the_sdk_is_cancelled_at_the_hub(kind: str) ->
 
 
 async def test_the_sdk_is_notified_of_a_changed_list() -> None:
-    heard = asyncio.Event()
+    notified = asyncio.Event()
 
     async def listen(message: Any) -> None:
         if getattr(message, "method", None) == "notifications/tools/list_changed":
-            heard.set()
+            notified.set()
 
     async with serving() as served, asyncio.timeout(HANG_BOUND):
         transport = streamable_http_client(f"{served.url}/mcp")
         async with Client(transport, mode="legacy", message_handler=listen) as client:
             await client.list_tools()
             served.dispatcher.joined[0].notify({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-            await heard.wait()
+            await notified.wait()
         assert served.dispatcher.left == served.dispatcher.joined  # it ends its session with DELETE
 
 
 async def test_many_clients_with_the_same_ids_get_their_own_answers() -> None:
-    async def one(served: Served, kind: str, number: int) -> None:
+    async def call_repeatedly(served: Served, kind: str, number: int) -> None:
         async with client_of(kind, served) as client:
             for turn in range(5):
                 text = f"{kind} {number} {turn}"
                 assert (await client.call_tool("echo", {"text": text})).content[0].model_dump()["text"] == text
 
     async with serving() as served:
-        await asyncio.gather(*(one(served, kind, number) for kind in CLIENTS for number in range(3)))
+        await asyncio.gather(*(call_repeatedly(served, kind, number) for kind in CLIENTS for number in range(3)))

@@ -73,12 +73,12 @@ def test_a_missing_and_a_repeated_host_are_refused_with_the_name_of_the_setting(
 
 
 def test_a_public_listener_serves_any_well_formed_host_unless_allowed_hosts_is_set() -> None:
-    wide = Listen(host="0.0.0.0", token=TOKEN)
-    assert verdict(wide, (b"host", b"anything.example")) == 0
-    assert verdict(wide, (b"host", b"any@thing")) == 421
-    named = Listen(host="0.0.0.0", token=TOKEN, allowed_hosts=("mine.example",))
-    assert verdict(named, (b"host", b"mine.example")) == 0
-    assert verdict(named, (b"host", b"anything.example")) == 421
+    public = Listen(host="0.0.0.0", token=TOKEN)
+    assert verdict(public, (b"host", b"anything.example")) == 0
+    assert verdict(public, (b"host", b"any@thing")) == 421
+    restricted = Listen(host="0.0.0.0", token=TOKEN, allowed_hosts=("mine.example",))
+    assert verdict(restricted, (b"host", b"mine.example")) == 0
+    assert verdict(restricted, (b"host", b"anything.example")) == 421
 
 
 @pytest.mark.parametrize("names", [{"public_host": ("mine.example",)}, {"allowed_hosts": ("mine.example",)}])
@@ -176,15 +176,15 @@ AUTHORIZATIONS: list[tuple[list[bytes], bool]] = [
 
 @pytest.mark.parametrize(("values", "admitted"), AUTHORIZATIONS)
 def test_only_the_exact_token_is_accepted(values: list[bytes], admitted: bool) -> None:
-    found = Gate(Listen(token=TOKEN)).admit([(b"authorization", value) for value in values])
+    outcome = Gate(Listen(token=TOKEN)).admit([(b"authorization", value) for value in values])
     if admitted:
-        assert found == TOKEN_HOLDER
+        assert outcome == TOKEN_HOLDER
     else:
-        assert isinstance(found, Refusal)
-        assert found.status == 401
-        assert found.challenge is not None
-        assert found.challenge.startswith(b"Bearer")
-        assert TOKEN not in found.text
+        assert isinstance(outcome, Refusal)
+        assert outcome.status == 401
+        assert outcome.challenge is not None
+        assert outcome.challenge.startswith(b"Bearer")
+        assert TOKEN not in outcome.text
 
 
 def test_every_caller_of_a_listener_without_a_token_is_anonymous() -> None:
@@ -246,18 +246,18 @@ def test_forwarding_headers_change_neither_the_host_nor_the_principal(peer: str)
     gate = Gate(listen)
     for line in FORWARDING:
         assert gate.refusal([(b"host", b"localhost"), line], PORT) is None
-        refused = gate.refusal([(b"host", b"evil.example"), line], PORT)
-        assert refused is not None
-        assert refused.status == 421
-        found = gate.admit([line])
-        assert not isinstance(found, Principal)
-        named = peer != "192.0.2.1" and line[0] == b"forwarded"
-        assert gate.peer(peer, [line]) == ("203.0.113.9" if named else peer)
+        refusal = gate.refusal([(b"host", b"evil.example"), line], PORT)
+        assert refusal is not None
+        assert refusal.status == 421
+        outcome = gate.admit([line])
+        assert not isinstance(outcome, Principal)
+        is_forwarded = peer != "192.0.2.1" and line[0] == b"forwarded"
+        assert gate.peer(peer, [line]) == ("203.0.113.9" if is_forwarded else peer)
 
 
 @pytest.mark.parametrize("line", FORWARDING, ids=lambda line: line[0].decode())
 def test_forwarding_headers_are_refused_on_a_listener_without_authentication(line: tuple[bytes, bytes]) -> None:
     for proxies in ((), ("127.0.0.1",)):
-        refused = Gate(Listen(trusted_proxies=proxies)).refusal([(b"host", b"localhost"), line], PORT)
-        assert refused is not None
-        assert (refused.status, refused.cause) == (403, "forwarded")
+        refusal = Gate(Listen(trusted_proxies=proxies)).refusal([(b"host", b"localhost"), line], PORT)
+        assert refusal is not None
+        assert (refusal.status, refusal.cause) == (403, "forwarded")

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 
 @contextlib.asynccontextmanager
-async def narrow(served: Served) -> AsyncIterator[Connection]:
+async def slow_reader(served: Served) -> AsyncIterator[Connection]:
     """A connection whose client has little room for what it does not read."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -68,14 +68,14 @@ async def test_a_flood_of_progress_is_reduced_and_its_response_kept() -> None:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("progress", FLOOD)))
         await connection.head()
         steps = 0
-        while "result" not in (found := (await connection.event())[1]):
+        while "result" not in (answer := (await connection.event())[1]):
             steps += 1
         assert 0 < steps <= MAX_WAITING
-        assert found["result"]["content"][0]["text"] == "the answer"
+        assert answer["result"]["content"][0]["text"] == "the answer"
 
 
 async def test_a_client_that_does_not_read_does_not_delay_others() -> None:
-    async with serving() as served, narrow(served) as deaf:
+    async with serving() as served, slow_reader(served) as deaf:
         session = await initialized(served)
         deaf.send(request(served, "POST", "/mcp", session, call("progress", FLOOD)))
         await asyncio.wait_for(deaf.reader.readexactly(1), HANG_BOUND)
@@ -90,7 +90,7 @@ async def test_a_client_that_never_reads_is_disconnected(monkeypatch: pytest.Mon
     given_up = asyncio.Event()
     give_up = exchange.HttpReply.give_up
     monkeypatch.setattr(exchange.HttpReply, "give_up", lambda reply: (give_up(reply), given_up.set()))
-    async with serving() as served, narrow(served) as deaf:
+    async with serving() as served, slow_reader(served) as deaf:
         deaf.send(request(served, "POST", "/mcp", await initialized(served), call("progress", FLOOD)))
         await deaf.head()
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ async def test_a_client_that_never_reads_is_disconnected(monkeypatch: pytest.Mon
 
 async def test_a_connection_whose_complete_response_is_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_buffer, "UNREAD_DEADLINE", 0.05)
-    async with serving() as served, narrow(served) as deaf:
+    async with serving() as served, slow_reader(served) as deaf:
         large = call("echo", {"text": "x" * 1_000_000, "repeated": 32})  # more than the buffers of any system take
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
         deaf.send(request(served, "POST", "/mcp", await initialized(served), large))
@@ -113,15 +113,17 @@ async def test_a_connection_whose_complete_response_is_not_read_is_dropped(monke
 
 
 async def test_an_sse_client_that_does_not_read_is_refused_further_requests() -> None:
-    async with serving() as served, narrow(served) as deaf:
+    async with serving() as served, slow_reader(served) as deaf:
         session = await initialized(served)
         deaf.send(request(served, "GET", "/sse", [("Accept", "text/event-stream")]))
         await deaf.head()
-        _, where = await deaf.event()
+        _, endpoint = await deaf.event()
         statuses = []
         async with asyncio.timeout(HANG_BOUND):
             while 503 not in statuses:
-                answer = await fetch(served, "POST", where, BOTH[:1], call("progress", {"steps": 100, "size": 100_000}))
+                answer = await fetch(
+                    served, "POST", endpoint, BOTH[:1], call("progress", {"steps": 100, "size": 100_000})
+                )
                 statuses.append(answer.status)
         assert set(statuses) == {202, 503}
         assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 200
@@ -133,12 +135,12 @@ ROOM = UnreadLimits(caller=24_000_000, total=64_000_000)
 """For one such answer of a caller, and for several of all."""
 
 
-async def asking(served: Served, era: str, name: str = "echo", **more: object) -> bytes:
+async def large_request(served: Served, era: str, name: str = "echo", **fields: object) -> bytes:
     """A request for a large answer, of a client of its own in the handshake era and of the anonymous one else."""
-    params = {"name": name, "arguments": LARGE, **more}
+    params = {"name": name, "arguments": LARGE, **fields}
     if era == "modern":
-        if "_meta" in more:
-            params["_meta"] = {**ENVELOPE, **more["_meta"]}  # type: ignore[dict-item]
+        if "_meta" in fields:
+            params["_meta"] = {**ENVELOPE, **fields["_meta"]}  # type: ignore[dict-item]
         lines, body = modern("tools/call", params)
         return request(served, "POST", "/mcp", lines, body)
     return request(served, "POST", "/mcp", await initialized(served), message("tools/call", params))
@@ -161,20 +163,25 @@ def code(answer: dict[str, object]) -> object:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_unread_output_of_one_client_is_bounded(era: str, streamed: bool) -> None:
-    name, more = ("progress", {"_meta": {"progressToken": "t"}}) if streamed else ("echo", {})
-    async with serving() as served, narrow(served) as deaf, narrow(served) as second, connected(served) as third:
+    name, fields = ("progress", {"_meta": {"progressToken": "t"}}) if streamed else ("echo", {})
+    async with (
+        serving() as served,
+        slow_reader(served) as deaf,
+        slow_reader(served) as second,
+        connected(served) as third,
+    ):
         served.dispatcher.unread = ROOM
-        asked = await asking(served, era, name, **more)
-        deaf.send(asked)
+        data = await large_request(served, era, name, **fields)
+        deaf.send(data)
         await deaf.head()
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await unread(served, 8_000_000)
-        second.send(asked)
+        second.send(data)
         body = (await second.response()).body  # JSON where it was not begun, else the last event
         answer = json.loads(body.rpartition(b"data: ")[2])
         assert code(answer) == "overloaded"
         assert answer["result"].get("resultType") == ("complete" if era == "modern" else None)
-        third.send(await asking(served, "handshake"))  # another client, for whom nothing waits
+        third.send(await large_request(served, "handshake"))  # another client, for whom nothing waits
         assert len((await third.response()).body) > 16_000_000
         assert deaf.writer.transport.is_closing() is False
 
@@ -183,47 +190,52 @@ async def test_a_reading_client_gets_large_responses_one_after_the_other() -> No
     async with serving() as served, connected(served) as client:
         served.dispatcher.unread = ROOM
         for _ in range(4):
-            client.send(await asking(served, "modern", "progress", _meta={"progressToken": "t"}))
+            client.send(await large_request(served, "modern", "progress", _meta={"progressToken": "t"}))
             await client.head()
-            while "result" not in (found := (await client.event())[1]):
+            while "result" not in (answer := (await client.event())[1]):
                 pass
-            assert code(found) is None
+            assert code(answer) is None
             await client.chunk()
         assert served.dispatcher.backlog.waiting == 0
 
 
 async def test_above_the_total_bound_a_connection_that_does_not_read_is_dropped() -> None:
     now = 100.0
-    async with serving() as served, narrow(served) as deaf, narrow(served) as other, connected(served) as reading:
+    async with (
+        serving() as served,
+        slow_reader(served) as deaf,
+        slow_reader(served) as second_deaf,
+        connected(served) as reading_client,
+    ):
         served.dispatcher.unread = ROOM
         served.dispatcher.backlog.clock = lambda: now
-        for each in (deaf, other):
-            each.send(await asking(served, "handshake"))
-            await each.head()
-            each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for client in (deaf, second_deaf):
+            client.send(await large_request(served, "handshake"))
+            await client.head()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await unread(served, 20_000_000)
         served.dispatcher.unread = UnreadLimits(caller=ROOM.caller, total=ROOM.caller)
-        reading.send(await asking(served, "handshake"))
-        assert code((await reading.response()).json) == "overloaded"  # they may be about to read
+        reading_client.send(await large_request(served, "handshake"))
+        assert code((await reading_client.response()).json) == "overloaded"  # they may be about to read
         now += quotas.STALLED
-        reading.send(await asking(served, "handshake"))
-        assert code((await reading.response()).json) is None
+        reading_client.send(await large_request(served, "handshake"))
+        assert code((await reading_client.response()).json) is None
         deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        other.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        second_deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert await deaf.ended()
-        assert await other.ended()
+        assert await second_deaf.ended()
 
 
 async def test_an_sse_client_that_does_not_read_is_refused_more_large_requests() -> None:
-    async with serving() as served, narrow(served) as deaf:
+    async with serving() as served, slow_reader(served) as deaf:
         served.dispatcher.unread = ROOM
         deaf.send(request(served, "GET", "/sse", [("Accept", "text/event-stream")]))
         await deaf.head()
-        _, where = await deaf.event()
+        _, endpoint = await deaf.event()
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for number in range(3):
             waits = {**LARGE, "text": "y" * 1000}
-            answer = await fetch(served, "POST", where, BOTH[:1], call("wait", waits, number))
+            answer = await fetch(served, "POST", endpoint, BOTH[:1], call("wait", waits, number))
             assert answer.status == 202
         served.dispatcher.release.set()
         await unread(served, 8_000_000)
@@ -232,9 +244,9 @@ async def test_an_sse_client_that_does_not_read_is_refused_more_large_requests()
         assert sorted(str(code(answer)) for answer in answers) == ["None", "overloaded", "overloaded"]
 
 
-def in_chunks(whole: bytes) -> bytes:
+def in_chunks(data: bytes) -> bytes:
     """The same request with a chunked body."""
-    head, _, body = whole.partition(b"\r\n\r\n")
+    head, _, body = data.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length:")]
     chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", chunks])
@@ -262,18 +274,18 @@ async def test_unfinished_bodies_of_one_client_are_bounded(sent_as: Callable[[by
     async with serving(Listen(port=0, max_body=4_000_000)) as served, contextlib.AsyncExitStack() as stack:
         served.dispatcher.unread = UnreadLimits(caller=8_000_000, total=64_000_000)
         large = call("echo", {"text": "x" * 3_900_000})
-        whole = sent_as(request(served, "POST", "/mcp", await initialized(served), large))
+        data = sent_as(request(served, "POST", "/mcp", await initialized(served), large))
         uploads = [await stack.enter_async_context(connected(served)) for _ in range(8)]
         for upload in uploads:
-            upload.send(whole[:-100])
-        refused = [asyncio.ensure_future(upload.response()) for upload in uploads]
+            upload.send(data[:-100])
+        responses = [asyncio.ensure_future(upload.response()) for upload in uploads]
         async with asyncio.timeout(HANG_BOUND):
-            while sum(each.done() for each in refused) < 4:
+            while sum(response.done() for response in responses) < 4:
                 await asyncio.sleep(0)
-        assert {each.result().code for each in refused if each.done()} == {-32013}
+        assert {response.result().code for response in responses if response.done()} == {-32013}
         for upload in uploads:
-            upload.send(whole[-100:])
-        statuses = sorted([(await each).status for each in refused])
+            upload.send(data[-100:])
+        statuses = sorted([(await response).status for response in responses])
         assert statuses[0] == 200
         assert statuses[-1] == 503
         assert (await fetch(served, "POST", "/mcp", await initialized(served), call("echo"))).status == 200
@@ -309,11 +321,11 @@ async def test_a_connection_waiting_for_its_response_does_not_time_out(
 async def test_a_slow_body_is_refused_at_the_body_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "BODY_DEADLINE", 0.05)
     async with serving() as served, connected(served) as connection:
-        whole = request(served, "POST", "/mcp", BOTH, message("initialize", {}))
-        connection.send(whole[:-5])
+        data = request(served, "POST", "/mcp", BOTH, message("initialize", {}))
+        connection.send(data[:-5])
         assert (await connection.response()).status == 408
         assert await connection.ended()
-        assert served.dispatcher.asked == []
+        assert served.dispatcher.methods == []
 
 
 async def test_endless_headers_do_not_stop_the_server_from_serving_others() -> None:

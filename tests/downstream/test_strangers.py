@@ -90,11 +90,11 @@ async def test_a_connection_is_refused_if_authenticated_ones_have_all_slots(
 ) -> None:
     monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
     async with serving(listen) as served, visiting(served, listen) as first, visiting(served, listen) as second:
-        assert [await status(each, served) for each in (first, second)] == [200, 200]
+        assert [await status(connection, served) for connection in (first, second)] == [200, 200]
         async with connected(served) as third:
             assert await third.ended()
         assert served.app.refusals.counts == {"full": 1}
-        assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": "full", "status": 503}]
+        assert served.dispatcher.refusals == [{"peer": "127.0.0.1", "cause": "full", "status": 503}]
 
 
 async def test_a_refused_request_does_not_authenticate_its_connection(
@@ -104,7 +104,7 @@ async def test_a_refused_request_does_not_authenticate_its_connection(
     async with serving(listen) as served, visiting(served, listen) as stranger:
         assert await status(stranger, served, token=False) == 401
         async with visiting(served, listen) as first, visiting(served, listen) as second:
-            assert [await status(each, served) for each in (first, second)] == [200, 200]
+            assert [await status(connection, served) for connection in (first, second)] == [200, 200]
             assert await stranger.ended()
 
 
@@ -115,7 +115,7 @@ async def test_a_connection_that_stays_silent_ends_at_its_deadline(
     async with serving(listen) as served, connected(served) as stranger:
         assert await stranger.ended()
         cause = "tls" if listen.tls is not None else "head_too_slow"
-        assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": cause, "status": None}]
+        assert served.dispatcher.refusals == [{"peer": "127.0.0.1", "cause": cause, "status": None}]
 
 
 async def test_a_client_that_is_silent_after_its_tls_handshake_ends_at_the_same_deadline(
@@ -189,99 +189,102 @@ class Clock:
         return self.now
 
 
-def taken(places: ConnectionSlots, peers: list[str]) -> list[Line]:
+def acquire_slots(slots: ConnectionSlots, peers: list[str]) -> list[Line]:
     lines = [Line() for _ in peers]
-    assert all(places.acquire(line, peer) is not None for line, peer in zip(lines, peers, strict=True))
+    assert all(slots.acquire(line, peer) is not None for line, peer in zip(lines, peers, strict=True))
     return lines
 
 
-def there(lines: list[Line]) -> int:
+def open_count(lines: list[Line]) -> int:
     return sum(not line.dropped for line in lines)
 
 
 def test_an_address_above_its_connection_share_loses_its_own_oldest_connection() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), clock=clock)
-    others, own = taken(places, ["192.0.2.1"] * 5), taken(places, ["192.0.2.7"] * (100 // SHARE))
+    slots = ConnectionSlots(100, RefusalLog(), clock=clock)
+    other_lines, own_lines = (
+        acquire_slots(slots, ["192.0.2.1"] * 5),
+        acquire_slots(slots, ["192.0.2.7"] * (100 // SHARE)),
+    )
     clock.now = NEWCOMER
-    own += taken(places, ["192.0.2.7"] * 10)
-    assert (there(others), there(own)) == (5, 100 // SHARE)
-    assert [line.dropped for line in own] == [True] * 10 + [False] * (100 // SHARE)
+    own_lines += acquire_slots(slots, ["192.0.2.7"] * 10)
+    assert (open_count(other_lines), open_count(own_lines)) == (5, 100 // SHARE)
+    assert [line.dropped for line in own_lines] == [True] * 10 + [False] * (100 // SHARE)
 
 
 def test_a_burst_of_starting_clients_is_not_limited() -> None:
-    places = ConnectionSlots(100, RefusalLog(), clock=Clock())
-    lines = taken(places, ["192.0.2.7"] * 100)
-    assert there(lines) == 100
+    slots = ConnectionSlots(100, RefusalLog(), clock=Clock())
+    lines = acquire_slots(slots, ["192.0.2.7"] * 100)
+    assert open_count(lines) == 100
 
 
 def test_an_address_above_its_share_of_connections_returns_to_it() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), clock=clock)
-    lines = taken(places, ["192.0.2.7"] * 100)
+    slots = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = acquire_slots(slots, ["192.0.2.7"] * 100)
     for _ in range(100):
         clock.now += NEWCOMER
-        lines += taken(places, ["192.0.2.7"])
-    assert there(lines) == 100 // SHARE
+        lines += acquire_slots(slots, ["192.0.2.7"])
+    assert open_count(lines) == 100 // SHARE
 
 
 def test_addresses_of_one_ipv6_network_share_one_limit() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), clock=clock)
-    lines = taken(places, [f"2001:db8::{number:x}" for number in range(100 // SHARE)])
+    slots = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = acquire_slots(slots, [f"2001:db8::{number:x}" for number in range(100 // SHARE)])
     clock.now = NEWCOMER
-    lines += taken(places, ["2001:db8::ffff:1", "2001:db8:0:1::1"])
-    assert there(lines) == 100 // SHARE + 1
+    lines += acquire_slots(slots, ["2001:db8::ffff:1", "2001:db8:0:1::1"])
+    assert open_count(lines) == 100 // SHARE + 1
 
 
 def test_ipv4_addresses_in_the_form_of_ipv6_have_a_share_each() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), clock=clock)
-    lines = taken(places, [f"::ffff:192.0.2.{number}" for number in range(100 // SHARE)])
+    slots = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = acquire_slots(slots, [f"::ffff:192.0.2.{number}" for number in range(100 // SHARE)])
     clock.now = NEWCOMER
-    lines += taken(places, ["::ffff:198.51.100.1"])
-    assert there(lines) == 100 // SHARE + 1
+    lines += acquire_slots(slots, ["::ffff:198.51.100.1"])
+    assert open_count(lines) == 100 // SHARE + 1
 
 
 def test_authenticated_connections_do_not_count_against_their_address_share() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), clock=clock)
-    known = [Line() for _ in range(90)]
-    for line in known:
-        place = places.acquire(line, "192.0.2.7")
-        assert place is not None
-        places.let_in(place)
+    slots = ConnectionSlots(100, RefusalLog(), clock=clock)
+    authenticated = [Line() for _ in range(90)]
+    for line in authenticated:
+        slot = slots.acquire(line, "192.0.2.7")
+        assert slot is not None
+        slots.let_in(slot)
     clock.now = NEWCOMER
-    assert there(taken(places, ["192.0.2.7"] * 50)) == 10
-    assert there(known) == 90
+    assert open_count(acquire_slots(slots, ["192.0.2.7"] * 50)) == 10
+    assert open_count(authenticated) == 90
 
 
 def test_a_trusted_proxy_has_no_connection_share() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
-    lines = taken(places, ["192.0.2.7"] * 90)
+    slots = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
+    lines = acquire_slots(slots, ["192.0.2.7"] * 90)
     clock.now = NEWCOMER
-    lines += taken(places, ["192.0.2.7"] * 10)
-    assert there(lines) == 100
+    lines += acquire_slots(slots, ["192.0.2.7"] * 10)
+    assert open_count(lines) == 100
 
 
 def test_a_proxied_connection_counts_against_its_forwarded_client_address() -> None:
     clock = Clock()
-    places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
+    slots = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
     lines = [Line() for _ in range(60)]
-    slots = [places.acquire(line, "192.0.2.7") for line in lines]
-    assert None not in slots
+    acquired = [slots.acquire(line, "192.0.2.7") for line in lines]
+    assert None not in acquired
     clock.now = NEWCOMER
-    for number, slot in enumerate(slots):
+    for number, slot in enumerate(acquired):
         if slot is not None:
-            places.speaks_for(slot, "203.0.113.5" if number % 2 else f"198.51.100.{number}")
+            slots.speaks_for(slot, "203.0.113.5" if number % 2 else f"198.51.100.{number}")
     # 30 connections of one client are more than its share of 25; the 30 others have an address each.
-    assert there(lines[1::2]) == 100 // SHARE
-    assert there(lines[0::2]) == 30
-    for slot in slots:
+    assert open_count(lines[1::2]) == 100 // SHARE
+    assert open_count(lines[0::2]) == 30
+    for slot in acquired:
         if slot is not None:
-            places.release(slot)
-    assert there(taken(places, ["203.0.113.5"] * (100 // SHARE))) == 100 // SHARE
+            slots.release(slot)
+    assert open_count(acquire_slots(slots, ["203.0.113.5"] * (100 // SHARE))) == 100 // SHARE
 
 
 async def test_unauthenticated_clients_behind_a_proxy_count_by_forwarded_address(
@@ -291,27 +294,27 @@ async def test_unauthenticated_clients_behind_a_proxy_count_by_forwarded_address
     monkeypatch.setattr(listener, "NEWCOMER", 0.0)
     listen = Listen.model_validate({"port": 0, "token": TOKEN, "trusted_proxies": ["127.0.0.1"]})
 
-    async def refused(connection: Connection, client: str) -> None:
+    async def send_refused(connection: Connection, client: str) -> None:
         lines = [*BOTH, ("X-Forwarded-For", client)]
         connection.send(request(served, "POST", "/mcp", lines, message("initialize", {})))
         assert (await connection.response()).status == 401
 
     async with serving(listen) as served, contextlib.AsyncExitStack() as stack:
-        one = [await stack.enter_async_context(connected(served)) for _ in range(6)]
-        other = await stack.enter_async_context(connected(served))
-        await refused(other, "198.51.100.1")
-        for connection in one:
-            await refused(connection, "203.0.113.5")
+        same_address = [await stack.enter_async_context(connected(served)) for _ in range(6)]
+        other_address = await stack.enter_async_context(connected(served))
+        await send_refused(other_address, "198.51.100.1")
+        for connection in same_address:
+            await send_refused(connection, "203.0.113.5")
         assert served.app.refusals.counts["crowded"] == 2
-        assert await one[0].ended()
-        assert await one[1].ended()
-        assert {record["peer"] for record in served.dispatcher.refused if record["cause"] == "crowded"} == {
+        assert await same_address[0].ended()
+        assert await same_address[1].ended()
+        assert {record["peer"] for record in served.dispatcher.refusals if record["cause"] == "crowded"} == {
             "203.0.113.5"
         }
-        # A client that is let in through the same proxy keeps its place, and the other address has its own share.
-        await refused(other, "198.51.100.1")
-        other.send(request(served, "POST", "/mcp", [*BOTH, *BEARER], message("initialize", {})))
-        assert (await other.response()).status == 200
+        # A client that is let in through the same proxy keeps its slot, and the other address has its own share.
+        await send_refused(other_address, "198.51.100.1")
+        other_address.send(request(served, "POST", "/mcp", [*BOTH, *BEARER], message("initialize", {})))
+        assert (await other_address.response()).status == 200
 
 
 async def test_a_connection_that_is_closed_before_its_handshake_begins_leaves_nothing_behind() -> None:

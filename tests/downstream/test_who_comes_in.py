@@ -49,7 +49,7 @@ async def test_a_request_refused_for_its_headers_reaches_no_handler(case: str, p
     async with serving() as served:
         answer = await fetch(served, "POST", path, lines, call("echo"), host=host)
         assert answer.status == status
-        assert served.dispatcher.asked == served.dispatcher.noted == []
+        assert served.dispatcher.methods == served.dispatcher.notifications == []
 
 
 OPEN = ("/", "/healthz", "/healthz/live", "/healthz/ready")
@@ -87,7 +87,7 @@ async def test_a_browser_gets_a_plain_text_explanation_at_the_root_url() -> None
             assert ("/mcp or /sse" in answer.body.decode()) == sse
             assert (await fetch(served, "POST", "/", BOTH, message("ping"))).status == 405
             assert (await fetch(served, "GET", "/", html, host="evil.example")).status == 421
-            assert served.dispatcher.asked == []
+            assert served.dispatcher.methods == []
             endpoint = await fetch(served, "GET", "/mcp", html)
             assert endpoint.status == (401 if listen.token else 406)
             assert listen.token or "not for web browsers" in endpoint.body.decode()
@@ -107,11 +107,11 @@ async def test_health_is_served_without_a_token_to_known_hosts() -> None:
 )
 async def test_a_listener_with_a_token_refuses_requests_without_it(method: str, path: str) -> None:
     async with serving(Listen(port=0, token=TOKEN)) as served:
-        for given in ([], [("Authorization", "Bearer " + "x" * 32)]):
-            answer = await fetch(served, method, path, [*BOTH, *given], message("initialize", {}))
+        for credentials in ([], [("Authorization", "Bearer " + "x" * 32)]):
+            answer = await fetch(served, method, path, [*BOTH, *credentials], message("initialize", {}))
             assert answer.status == 401
             assert answer.headers["www-authenticate"].startswith("Bearer")
-        assert served.dispatcher.asked == []
+        assert served.dispatcher.methods == []
 
 
 async def test_a_client_with_the_token_is_served() -> None:
@@ -133,23 +133,23 @@ async def test_a_session_of_another_principal_looks_exactly_like_an_unknown_one(
             answers = [await fetch(served, method, "/mcp", lines, body) for lines in (stolen, unknown)]
             assert [answer.status for answer in answers] == [404, 404]
             assert answers[0].body == answers[1].body
-        assert served.dispatcher.asked == ["initialize"]
+        assert served.dispatcher.methods == ["initialize"]
         assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 200
 
 
 async def test_a_configured_origin_gets_cors_headers() -> None:
     async with serving(Listen(port=0, token=TOKEN, allowed_origins=("https://app.example",))) as served:
         origin = ("Origin", "https://app.example")
-        asking = [
+        preflight_headers = [
             origin,
             ("Access-Control-Request-Method", "POST"),
             ("Access-Control-Request-Headers", "authorization"),
         ]
-        preflight = await fetch(served, "OPTIONS", "/mcp", asking)
+        preflight = await fetch(served, "OPTIONS", "/mcp", preflight_headers)
         assert preflight.status == 204
         assert preflight.headers["access-control-allow-origin"] == "https://app.example"
-        refused = await fetch(served, "POST", "/mcp", [*BOTH, origin], message("initialize", {}))
-        assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
-        evil = await fetch(served, "OPTIONS", "/mcp", [("Origin", "https://evil.example"), *asking[1:]])
+        refusal = await fetch(served, "POST", "/mcp", [*BOTH, origin], message("initialize", {}))
+        assert (refusal.status, refusal.headers["access-control-allow-origin"]) == (401, "https://app.example")
+        evil = await fetch(served, "OPTIONS", "/mcp", [("Origin", "https://evil.example"), *preflight_headers[1:]])
         assert evil.status == 403
         assert "access-control-allow-origin" not in evil.headers

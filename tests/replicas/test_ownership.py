@@ -127,7 +127,13 @@ async def test_after_a_store_loss_an_owner_keeps_its_state_and_writes_it_again()
     async with redis_server() as server, owner_pair(server) as (owner, peer):
         before, forgotten, owner.failing = owner.member.me.owner, owner.forgotten, 2
         await server.kill()
-        await until(lambda: owner.replica.store.is_unavailable and peer.replica.store.is_unavailable and owner.member.me.owner != before)
+        await until(
+            lambda: (
+                owner.replica.store.is_unavailable
+                and peer.replica.store.is_unavailable
+                and owner.member.me.owner != before
+            )
+        )
         await server.start()
         await until(lambda: owner.member.holds and peer.member.holds)
         assert await owner.elsewhere() is None

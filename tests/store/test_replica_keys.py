@@ -61,7 +61,10 @@ def test_an_unsealed_text_cannot_be_opened(text: str) -> None:
 async def test_replicas_find_the_same_keys_in_the_store() -> None:
     async with redis_server() as server:
         first_store, second_store = Store(server.settings()), Store(server.settings())
-        first_keys, second_keys = await ReplicaKeys.load_shared(first_store), await ReplicaKeys.load_shared(second_store)
+        first_keys, second_keys = (
+            await ReplicaKeys.load_shared(first_store),
+            await ReplicaKeys.load_shared(second_store),
+        )
         assert second_keys.open("session", first_keys.seal("session", {"a": 1})) == {"a": 1}
         await first_store.close()
         await second_store.close()

@@ -54,9 +54,9 @@ user root;
 
 def program(name: str) -> str:
     """The path of a program of Debian; it fails for one that is missing."""
-    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    assert found is not None, f"{name} is missing: run scripts/peers"
-    return found
+    path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    assert path is not None, f"{name} is missing: run scripts/peers"
+    return path
 
 
 def certify(folder: Path) -> ssl.SSLContext:
@@ -83,7 +83,7 @@ class Balancer:
     port: int
     trusting: ssl.SSLContext
     process: asyncio.subprocess.Process | None = None
-    said: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
 
     @property
     def file(self) -> str:
@@ -111,9 +111,9 @@ class Balancer:
     def command(self) -> list[str]:
         path = self.folder / FILES[self.kind]
         if self.kind == "nginx":
-            around = self.folder / "around.conf"
-            around.write_text(AROUND_NGINX.format(folder=self.folder, file=path))
-            return [program("nginx"), "-p", str(self.folder), "-c", str(around)]
+            wrapper = self.folder / "around.conf"
+            wrapper.write_text(AROUND_NGINX.format(folder=self.folder, file=path))
+            return [program("nginx"), "-p", str(self.folder), "-c", str(wrapper)]
         if self.kind == "haproxy":
             return [program("haproxy"), "-db", "-f", str(path)]
         return [program("caddy"), "run", "--config", str(path), "--adapter", "caddyfile"]
@@ -143,11 +143,11 @@ async def balancing(kind: Kind, folder: Path, hubs: Sequence[int]) -> AsyncItera
         *balancer.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ
     )
     assert process.stderr is not None
-    told = asyncio.create_task(_collect(process.stderr, balancer.said))
+    reader = asyncio.create_task(_collect(process.stderr, balancer.stderr))
     try:
         async with asyncio.timeout(PATIENCE):
             while True:
-                assert process.returncode is None, balancer.said.decode()
+                assert process.returncode is None, balancer.stderr.decode()
                 with contextlib.suppress(OSError):
                     _, writer = await balancer.connect()
                     writer.close()
@@ -164,12 +164,12 @@ async def balancing(kind: Kind, folder: Path, hubs: Sequence[int]) -> AsyncItera
             process.kill()
         async with asyncio.timeout(PATIENCE):
             await process.wait()
-            await told
+            await reader
 
 
-async def _collect(stream: asyncio.StreamReader, into: bytearray) -> None:
+async def _collect(stream: asyncio.StreamReader, buffer: bytearray) -> None:
     while piece := await stream.read(4096):
-        into += piece
+        buffer += piece
 
 
 @contextlib.asynccontextmanager

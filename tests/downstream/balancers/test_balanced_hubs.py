@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tests.downstream.balancers.proxies import CLIENT, KINDS, TOKENS, Balancer, Kind, balanced_hub, balancing
-from tests.downstream.balancers.visiting import Guest, guest, told
+from tests.downstream.balancers.visiting import Guest, guest, result_text
 from tests.fakes.client import PATIENCE, StdioClient, fake
 
 pytestmark = pytest.mark.anyio
@@ -38,16 +38,16 @@ async def test_a_balancer_passes_events_during_a_call_and_resumes_a_stream(tmp_p
 
 async def _question_crosses(balancer: Balancer) -> None:
     """The call ends only when its question was answered, so a balancer that keeps events would keep it for ever."""
-    async with guest(balancer) as asked, guest(balancer) as answering:
-        await asked.shake_hands(roots={})
-        answering.session = asked.session
-        asked.call("asks__ask", {"method": "roots/list"})
-        assert (await asked.connection.head()).headers["content-type"] == "text/event-stream"
-        question = await _event(asked)
+    async with guest(balancer) as caller, guest(balancer) as answerer:
+        await caller.shake_hands(roots={})
+        answerer.session = caller.session
+        caller.call("asks__ask", {"method": "roots/list"})
+        assert (await caller.connection.head()).headers["content-type"] == "text/event-stream"
+        question = await _event(caller)
         assert question["method"] == "roots/list"
-        answering.post({"id": question["id"], "result": {"roots": [{"uri": "file:///kept"}]}})
-        assert (await answering.connection.response()).status == 202
-        assert "file:///kept" in told(await _event(asked))
+        answerer.post({"id": question["id"], "result": {"roots": [{"uri": "file:///kept"}]}})
+        assert (await answerer.connection.response()).status == 202
+        assert "file:///kept" in result_text(await _event(caller))
 
 
 async def _stream_is_resumed(balancer: Balancer) -> None:
@@ -56,35 +56,37 @@ async def _stream_is_resumed(balancer: Balancer) -> None:
         first.call("up__count", {"steps": 8, "pause": 0.2}, progressToken="p")
         await first.connection.head()
         assert (await _event(first))["params"]["progress"] == 1
-        seen, session = first.connection.last_id, first.session
+        last_id, session = first.connection.last_id, first.session
     async with guest(balancer) as second:
-        second.send("GET", [("Accept", "text/event-stream"), *session, ("Last-Event-ID", seen)])
+        second.send("GET", [("Accept", "text/event-stream"), *session, ("Last-Event-ID", last_id)])
         assert (await second.connection.head()).status == 200
         steps = []
         while "result" not in (message := await _event(second)):
             steps.append(message["params"]["progress"])
         assert steps == list(range(2, 9))
-        assert told(message) == "counted"
+        assert result_text(message) == "counted"
 
 
 async def _client_is_recorded(balancer: Balancer, records: Path) -> None:
     """Every record has the address of the client, also of one that says it is another."""
-    async with guest(balancer) as lying:
-        answer = await lying.modern_call("up__echo", {"text": "last"}, ("X-Forwarded-For", "203.0.113.9"))
-        assert told(answer.json) == "last"
-    said: list[dict[str, object]] = []
-    while "up__echo" not in {one["name"] for one in said}:
+    async with guest(balancer) as client:
+        answer = await client.modern_call("up__echo", {"text": "last"}, ("X-Forwarded-For", "203.0.113.9"))
+        assert result_text(answer.json) == "last"
+    entries: list[dict[str, object]] = []
+    while "up__echo" not in {entry["name"] for entry in entries}:
         await asyncio.sleep(0.05)
-        said = [json.loads(line) for line in records.read_text().splitlines()]
-    assert {(one.get("principal", one["caller"]), one["peer"]) for one in said} == {("principal-guest0", CLIENT)}
+        entries = [json.loads(line) for line in records.read_text().splitlines()]
+    assert {(entry.get("principal", entry["caller"]), entry["peer"]) for entry in entries} == {
+        ("principal-guest0", CLIENT)
+    }
 
 
-async def _event(at: Guest) -> dict[str, object]:
+async def _event(client: Guest) -> dict[str, object]:
     while True:
-        name, value = await at.connection.event()
+        name, value = await client.connection.event()
         if name == "message":
-            found: dict[str, object] = value
-            return found
+            message: dict[str, object] = value
+            return message
         assert name == "comment"
 
 
@@ -100,32 +102,32 @@ async def test_a_thousand_sessions_have_their_streams_open_at_once(tmp_path: Pat
 
         async def come(number: int) -> Guest:
             async with at_once:
-                one = await stack.enter_async_context(guest(balancer))
-                await one.shake_hands()
-                one.call("up__echo", {"text": f"nonce {number}"})
-                assert told((await one.connection.response()).json) == f"nonce {number}"
-                one.send("GET", [("Accept", "text/event-stream"), *one.session])
-                assert (await one.connection.head()).status == 200
-                return one
+                client = await stack.enter_async_context(guest(balancer))
+                await client.shake_hands()
+                client.call("up__echo", {"text": f"nonce {number}"})
+                assert result_text((await client.connection.response()).json) == f"nonce {number}"
+                client.send("GET", [("Accept", "text/event-stream"), *client.session])
+                assert (await client.connection.head()).status == 200
+                return client
 
         guests = await asyncio.gather(*(come(number) for number in range(SESSIONS)))
-        assert len({one.session[0][1] for one in guests}) == SESSIONS
-        assert not any(one.connection.reader.at_eof() for one in guests)
+        assert len({client.session[0][1] for client in guests}) == SESSIONS
+        assert not any(client.connection.reader.at_eof() for client in guests)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_stopping_hub_behind_a_balancer_loses_no_call(tmp_path: Path, kind: Kind) -> None:
     async with (
         asyncio.timeout(PATIENCE * 2),
-        balanced_hub(tmp_path / "one", {"up": fake()}) as (one, first),
-        balanced_hub(tmp_path / "two", {"up": fake()}) as (_, second),
-        balancing(kind, tmp_path / "balancer", [first, second]) as balancer,
+        balanced_hub(tmp_path / "one", {"up": fake()}) as (hub, first_port),
+        balanced_hub(tmp_path / "two", {"up": fake()}) as (_, second_port),
+        balancing(kind, tmp_path / "balancer", [first_port, second_port]) as balancer,
     ):
         calls = Calls(balancer)
         async with calls.running():
             await calls.until(lambda: len(set(calls.pids)) == 2)
-            await _stop(balancer, one, first)
-            assert await one.exited() == 0
+            await _stop(balancer, hub, first_port)
+            assert await hub.exited() == 0
             before = len(calls.pids)
             await calls.until(lambda: len(calls.pids) >= before + 40)
         assert calls.lost == []
@@ -152,7 +154,7 @@ class Calls:
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
         self._changed = asyncio.Condition()
-        self._over = False
+        self._is_over = False
         self.pids: list[str] = []
         """Of the servers that answered, which are those of the hubs."""
         self.lost: list[str] = []
@@ -165,15 +167,15 @@ class Calls:
             try:
                 yield
             finally:
-                self._over = True
+                self._is_over = True
 
     async def _call(self, name: str) -> None:
-        while not self._over:
-            async with guest(self._balancer, name) as one:
-                answer = await one.modern_call("up__pid", {})
+        while not self._is_over:
+            async with guest(self._balancer, name) as client:
+                answer = await client.modern_call("up__pid", {})
                 async with self._changed:
                     if answer.status == 200 and "result" in answer.json:
-                        self.pids.append(told(answer.json))
+                        self.pids.append(result_text(answer.json))
                     else:
                         self.lost.append(f"{answer.status} {answer.body.decode()}")
                     self._changed.notify_all()

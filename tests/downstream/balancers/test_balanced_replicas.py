@@ -14,7 +14,7 @@ import yaml
 from mcp_hub.cli import main
 from mcp_hub.hub.composition import read_config
 from tests.downstream.balancers.proxies import EXAMPLES, FILES, Kind, balanced_hub, balancing
-from tests.downstream.balancers.visiting import Guest, guest, told
+from tests.downstream.balancers.visiting import Guest, guest, result_text
 from tests.fakes.client import PATIENCE, fake
 from tests.fakes.redis_server import redis_server
 
@@ -24,11 +24,11 @@ KINDS: Final[tuple[Kind, ...]] = ("haproxy", "nginx")
 
 
 @contextlib.asynccontextmanager
-async def session(at: Any, lines: list[tuple[str, str]]) -> AsyncIterator[Guest]:
+async def session(balancer: Any, lines: list[tuple[str, str]]) -> AsyncIterator[Guest]:
     """A new connection of a session that has begun on another one."""
-    async with guest(at) as one:
-        one.session = lines
-        yield one
+    async with guest(balancer) as client:
+        client.session = lines
+        yield client
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,13 +40,13 @@ async def test_a_session_alternates_between_replicas_and_survives_a_killed_one(
     async with (
         asyncio.timeout(PATIENCE * 2),
         redis_server() as store,
-        balanced_hub(tmp_path / "one", servers, store=store.url) as (first, one),
-        balanced_hub(tmp_path / "two", servers, store=store.url) as (_, two),
-        balancing(kind, tmp_path / "balancer", [one, two]) as balancer,
+        balanced_hub(tmp_path / "one", servers, store=store.url) as (first, first_port),
+        balanced_hub(tmp_path / "two", servers, store=store.url) as (_, second_port),
+        balancing(kind, tmp_path / "balancer", [first_port, second_port]) as balancer,
     ):
-        async with guest(balancer) as begun:
-            await begun.shake_hands()
-            lines = begun.session
+        async with guest(balancer) as client:
+            await client.shake_hands()
+            lines = client.session
         pids = {await pid(balancer, lines) for _ in range(8)}
         assert len(pids) == 2
         first.process.kill()
@@ -56,12 +56,12 @@ async def test_a_session_alternates_between_replicas_and_survives_a_killed_one(
 async def pid(balancer: Any, lines: list[tuple[str, str]]) -> str:
     """The process of the server that answers a call of a session, tried again where a connection breaks."""
     while True:
-        async with session(balancer, lines) as one:
-            one.call("up__pid", {})
+        async with session(balancer, lines) as client:
+            client.call("up__pid", {})
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, AssertionError):
-                answer = await one.connection.response()
+                answer = await client.connection.response()
                 if answer.status == 200 and "result" in answer.json:
-                    return told(answer.json)
+                    return result_text(answer.json)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,10 +73,10 @@ async def test_a_balancer_forwards_no_internal_path_of_replicas(
         asyncio.timeout(PATIENCE),
         balanced_hub(tmp_path / "one", {}) as (_, port),
         balancing(kind, tmp_path / "balancer", [port]) as balancer,
-        guest(balancer) as one,
+        guest(balancer) as client,
     ):
-        one.connection.send(b"GET /replica HTTP/1.1\r\nHost: hub.example\r\n\r\n")
-        assert (await one.connection.response()).status == 404
+        client.connection.send(b"GET /replica HTTP/1.1\r\nHost: hub.example\r\n\r\n")
+        assert (await client.connection.response()).status == 404
 
 
 def test_the_documented_replica_configuration_loads() -> None:
@@ -93,11 +93,11 @@ def test_the_documented_replica_configuration_loads() -> None:
 def test_the_compose_file_of_replicas_has_a_valid_command_and_configuration(tmp_path: Path) -> None:
     compose = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
     hub = compose["services"]["hub"]
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         main([*hub["command"], "--help"])
-    assert ended.value.code == 0
+    assert raised.value.code == 0
     assert hub["read_only"] is True
-    assert {one["source"] for one in hub["configs"]} <= set(compose["configs"])
+    assert {mount["source"] for mount in hub["configs"]} <= set(compose["configs"])
     servers, replicas = tmp_path / "servers.yaml", tmp_path / "replicas.yaml"
     servers.write_text("servers: {}")
     replicas.write_text(compose["configs"]["replicas"]["content"])

@@ -43,13 +43,13 @@ class Guest:
         self.post({"method": "notifications/initialized"})
         assert (await self.connection.response()).status == 202
 
-    async def modern_call(self, tool: str, arguments: dict[str, Any], *more: tuple[str, str]) -> Response:
+    async def modern_call(self, tool: str, arguments: dict[str, Any], *extra_headers: tuple[str, str]) -> Response:
         """The answer to one call of the modern era, which needs no session."""
         params = {"name": tool, "arguments": arguments, "_meta": ENVELOPE}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
         lines = [("MCP-Protocol-Version", eras.LATEST_MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", tool)]
         accept = [("Content-Type", "application/json"), ("Accept", "application/json")]
-        self.send("POST", [*accept, *lines, *more], body)
+        self.send("POST", [*accept, *lines, *extra_headers], body)
         return await self.connection.response()
 
 
@@ -62,6 +62,6 @@ async def guest(balancer: Balancer, name: str = "guest0") -> AsyncIterator[Guest
         writer.transport.abort()
 
 
-def told(answer: dict[str, Any]) -> str:
+def result_text(answer: dict[str, Any]) -> str:
     """The text of a result."""
     return str(answer["result"]["content"][0]["text"])

@@ -86,11 +86,11 @@ class Authority:
         )
         return cert, private
 
-    def server(self, **more: Path) -> dict[str, str]:
+    def server(self, **extra_files: Path) -> dict[str, str]:
         """The setting `listen.tls` with a certificate of 127.0.0.1."""
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         cert, key = self.signed([address], common="hub", usage=ExtendedKeyUsageOID.SERVER_AUTH)
-        return {"cert": str(cert), "key": str(key), **{name: str(path) for name, path in more.items()}}
+        return {"cert": str(cert), "key": str(key), **{name: str(path) for name, path in extra_files.items()}}
 
     def revocations(self, *certificates: Path) -> bytes:
         """The list, as PEM, that revokes these certificates."""

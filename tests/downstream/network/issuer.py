@@ -25,10 +25,10 @@ CLIENT = ("hub-client", "the-secret-of-the-hub-client")
 
 @dataclass
 class Issuer:
-    """`asked` has the paths that were asked for; `status` is what it answers with."""
+    """`requested_paths` has the paths of all requests; `status` is what it answers with."""
 
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requested_paths: list[str] = field(default_factory=list)
     forms: list[dict[str, str]] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
     status: int = 200
@@ -37,22 +37,22 @@ class Issuer:
     padding: int = 0
     """Bytes that are added to every answer."""
     keys: dict[str, Any] = field(default_factory=dict)
-    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    introspections: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What introspection says, by token."""
 
     def key(self, kid: str, kind: str = "RSA") -> None:
-        made = {"RSA": (jwk.RSAKey, 2048), "EC": (jwk.ECKey, "P-256"), "OKP": (jwk.OKPKey, "Ed25519")}[kind]
-        self.keys[kid] = made[0].generate_key(made[1], {"kid": kid})  # type: ignore[arg-type]
+        key_type = {"RSA": (jwk.RSAKey, 2048), "EC": (jwk.ECKey, "P-256"), "OKP": (jwk.OKPKey, "Ed25519")}[kind]
+        self.keys[kid] = key_type[0].generate_key(key_type[1], {"kid": kid})  # type: ignore[arg-type]
 
     def with_key(self, kid: str) -> Issuer:
         self.key(kid)
         return self
 
-    def claims(self, **more: Any) -> dict[str, Any]:
+    def claims(self, **overrides: Any) -> dict[str, Any]:
         now = int(time.time())
-        found = {"iss": self.url, "sub": "ann", "aud": AUDIENCE, "iat": now, "exp": now + 600, "scope": "use"}
-        found |= more
-        return {name: value for name, value in found.items() if value is not None}
+        values = {"iss": self.url, "sub": "ann", "aud": AUDIENCE, "iat": now, "exp": now + 600, "scope": "use"}
+        values |= overrides
+        return {name: value for name, value in values.items() if value is not None}
 
     def token(self, kid: str = "one", algorithm: str = "RS256", **claims: Any) -> str:
         """A token; a claim that is None is left out."""
@@ -73,14 +73,14 @@ class Issuer:
         return pem.decode()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path)
+        self.requested_paths.append(request.path)
         if self.hold is not None:
             await self.hold.wait()
         if request.path == "/introspect":
             form = {name: str(value) for name, value in (await request.post()).items()}
             self.forms.append(form)
             self.authorizations.append(request.headers.get("authorization"))
-            value: Any = self.known.get(form["token"], {"active": False})
+            value: Any = self.introspections.get(form["token"], {"active": False})
         elif request.path == "/elsewhere":
             raise web.HTTPFound("/keys")
         else:

@@ -34,7 +34,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def listening(authority: Authority, **more: Any) -> Listen:
+def listening(authority: Authority, **settings: Any) -> Listen:
     principals = {
         "alice": {"token": TOKENS["alice"]},
         "bob.example": {},
@@ -43,7 +43,7 @@ def listening(authority: Authority, **more: Any) -> Listen:
         "carol": {"token": TOKENS["carol"], "certificate": "carol-1"},
     }
     tls = authority.server(client_ca=authority.file)
-    return Listen.model_validate({"port": 0, "tls": tls, "principals": principals, **more})
+    return Listen.model_validate({"port": 0, "tls": tls, "principals": principals, **settings})
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +95,7 @@ async def test_the_name_of_the_certificate_is_the_principal(authority: Authority
         assert answer.status == (403 if principal is None else 200), answer
         assert principal_of(served) == ([] if principal is None else [principal])
         if principal is None:
-            (record,) = served.dispatcher.refused
+            (record,) = served.dispatcher.refusals
             assert (record["cause"], record["status"], record["peer"]) == ("certificate", 403, "127.0.0.1")
             # No token helps: a certificate that is nobody's is not passed over.
             assert (await ask(served, authority.client(certificate), bearer("alice"))).status == 403
@@ -127,13 +127,13 @@ async def test_an_invalid_client_certificate_ends_the_tls_handshake(
     usage = ExtendedKeyUsageOID.SERVER_AUTH if case == "of a server" else ExtendedKeyUsageOID.CLIENT_AUTH
     ends = datetime.timedelta(minutes=-5 if case == "ended" else 5)
     signer = Authority(tmp_path, "other") if case == "another authority" else authority
-    bad, good = signer.signed(common="alice", usage=usage, ends=ends), authority.signed(common="alice")
+    invalid, valid = signer.signed(common="alice", usage=usage, ends=ends), authority.signed(common="alice")
     if case == "revoked":
-        authority.file.write_bytes(authority.file.read_bytes() + authority.revocations(bad[0]))
+        authority.file.write_bytes(authority.file.read_bytes() + authority.revocations(invalid[0]))
     async with serving(listen) as served:
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
-            await ask(served, authority.client(bad))
-        assert (await ask(served, authority.client(good))).status == 200
+            await ask(served, authority.client(invalid))
+        assert (await ask(served, authority.client(valid))).status == 200
         assert served.app.refusals.facts() == {"tls": 1}
 
 
@@ -169,7 +169,7 @@ async def test_requests_on_an_open_connection_are_refused_after_its_certificate_
         assert answers[-1].status == 403
         assert b"The certificate has ended; connect with a new one." in answers[-1].body
         assert {*principal_of(served)} == {"alice"}
-        assert {(one["cause"], one["status"]) for one in served.dispatcher.refused} == {("certificate", 403)}
+        assert {(record["cause"], record["status"]) for record in served.dispatcher.refusals} == {("certificate", 403)}
 
 
 async def answers_until_refused(served: Served, context: ssl.SSLContext) -> list[Response]:
@@ -191,8 +191,8 @@ async def test_requests_of_a_removed_certificate_principal_are_refused(authority
         lines, body = modern("tools/list")
         connection.send(request(served, "POST", "/mcp", lines, body))
         assert (await connection.response()).status == 200
-        left = {name: one for name, one in listen.principals.items() if name != "bob.example"}
-        served.app.take(listen.model_copy(update={"principals": left}))
+        remaining = {name: principal for name, principal in listen.principals.items() if name != "bob.example"}
+        served.app.take(listen.model_copy(update={"principals": remaining}))
         connection.send(request(served, "POST", "/mcp", lines, body))
         assert (await connection.response()).status == 403
 

@@ -36,7 +36,7 @@ def test_every_documented_network_configuration_may_start(tmp_path: Path, number
 
 def test_the_documented_limits_match_the_code() -> None:
     limits = CallerLimits()
-    for words in (
+    for sentence in (
         f"at least {MIN_TOKEN} bytes",
         f"| `sessions` | {limits.sessions} |",
         f"| `calls` | {limits.calls} |",
@@ -46,4 +46,4 @@ def test_the_documented_limits_match_the_code() -> None:
         f"within {verifier.VERIFY_DEADLINE:.0f} s, or {verifier.MAX_ASKING} tokens",
         f"`cache` (`{TokenVerification.model_fields['cache'].default:.0f}s`",
     ):
-        assert words in " ".join(PAGE.split())
+        assert sentence in " ".join(PAGE.split())

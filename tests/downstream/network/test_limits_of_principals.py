@@ -56,58 +56,58 @@ def waits(quotas: Quotas, principal: Principal, method: str = "tools/call") -> f
 
 
 def test_the_call_rate_is_counted_for_each_principal() -> None:
-    counted, clock = quotas(rate=2, burst=3)
-    assert [waits(counted, ALICE) for _ in range(4)] == [None, None, None, 0.5]
-    assert waits(counted, BOB) is None
+    limiter, clock = quotas(rate=2, burst=3)
+    assert [waits(limiter, ALICE) for _ in range(4)] == [None, None, None, 0.5]
+    assert waits(limiter, BOB) is None
     clock.now = 0.5
-    assert [waits(counted, ALICE) for _ in range(2)] == [None, 0.5]
+    assert [waits(limiter, ALICE) for _ in range(2)] == [None, 0.5]
     clock.now = 100.0
-    assert [waits(counted, ALICE) is None for _ in range(4)] == [True, True, True, False]
+    assert [waits(limiter, ALICE) is None for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_changed_rate_applies_to_principals_that_were_seen_before() -> None:
-    counted, clock = quotas(rate=1)
-    assert [waits(counted, ALICE) for _ in range(2)] == [None, 1.0]
-    counted.take(Listen(limits=CallerLimits(rate=1)))
-    assert waits(counted, ALICE) == 1.0  # what is unchanged goes on
-    counted.take(Listen(limits=CallerLimits(rate=10, burst=1)))
+    limiter, clock = quotas(rate=1)
+    assert [waits(limiter, ALICE) for _ in range(2)] == [None, 1.0]
+    limiter.take(Listen(limits=CallerLimits(rate=1)))
+    assert waits(limiter, ALICE) == 1.0  # what is unchanged goes on
+    limiter.take(Listen(limits=CallerLimits(rate=10, burst=1)))
     clock.now = 0.1
-    assert [waits(counted, ALICE) for _ in range(2)] == [None, 0.1]
+    assert [waits(limiter, ALICE) for _ in range(2)] == [None, 0.1]
 
 
 def test_a_principal_may_override_the_limits() -> None:
-    counted, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
-    assert [waits(counted, ALICE) for _ in range(3)] == [None] * 3
-    assert [waits(counted, BOB) is None for _ in range(2)] == [True, False]
+    limiter, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
+    assert [waits(limiter, ALICE) for _ in range(3)] == [None] * 3
+    assert [waits(limiter, BOB) is None for _ in range(2)] == [True, False]
     # One who is verified and happens to be called so is somebody else.
-    counted, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
-    assert [waits(counted, Principal("alice")) is None for _ in range(2)] == [True, False]
+    limiter, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
+    assert [waits(limiter, Principal("alice")) is None for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "server/discover", "tools/list", "resources/list"])
 def test_requests_of_a_starting_client_are_not_counted_as_calls(method: str) -> None:
-    counted, _ = quotas(rate=1)
-    assert [waits(counted, ALICE, method) for _ in range(50)] == [None] * 50
+    limiter, _ = quotas(rate=1)
+    assert [waits(limiter, ALICE, method) for _ in range(50)] == [None] * 50
 
 
 def test_streams_use_no_slot_but_count_against_the_rate() -> None:
-    counted, _ = quotas(rate=1, burst=2, calls=1)
-    assert [waits(counted, ALICE, LISTEN) is None for _ in range(3)] == [True, True, False]
-    assert counted.enter(BOB, LISTEN)() is None
-    assert waits(counted, BOB) is None
+    limiter, _ = quotas(rate=1, burst=2, calls=1)
+    assert [waits(limiter, ALICE, LISTEN) is None for _ in range(3)] == [True, True, False]
+    assert limiter.enter(BOB, LISTEN)() is None
+    assert waits(limiter, BOB) is None
 
 
 def test_the_calls_and_rate_buckets_of_all_principals_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas_module, "MAX_CALLS", 3)
     monkeypatch.setattr(quotas_module, "MAX_PRINCIPALS", 3)
-    counted, _ = quotas(calls=2, rate=1000)
-    leave = [counted.enter(one, "tools/call") for one in (ALICE, ALICE, BOB)]
-    assert waits(counted, BOB) == 1.0
+    limiter, _ = quotas(calls=2, rate=1000)
+    leave = [limiter.enter(principal, "tools/call") for principal in (ALICE, ALICE, BOB)]
+    assert waits(limiter, BOB) == 1.0
     leave[0]()
-    assert waits(counted, BOB) is None
+    assert waits(limiter, BOB) is None
     for number in range(10):
-        waits(counted, Principal(str(number)))
-    assert len(counted._buckets) == 3
+        waits(limiter, Principal(str(number)))
+    assert len(limiter._buckets) == 3
 
 
 @given(
@@ -118,34 +118,34 @@ def test_the_calls_and_rate_buckets_of_all_principals_together_are_bounded(monke
 def test_no_principal_ever_exceeds_its_share_and_counts_return_to_zero(
     steps: list[tuple[str, bool]], calls: int, sessions: int
 ) -> None:
-    counted, _ = quotas(calls=calls, sessions=sessions)
+    limiter, _ = quotas(calls=calls, sessions=sessions)
     running: dict[str, list[Any]] = {name: [] for name in "abc"}
-    for name, comes in steps:
-        if not comes:
+    for name, is_arrival in steps:
+        if not is_arrival:
             if running[name]:
                 running[name].pop()()
-                counted.close_session(Principal(name))
+                limiter.close_session(Principal(name))
             continue
         full = len(running[name]) >= min(calls, sessions)
         try:
-            counted.open_session(Principal(name))
+            limiter.open_session(Principal(name))
         except Overloaded:
             assert len(running[name]) >= sessions
             continue
         try:
-            running[name].append(counted.enter(Principal(name), "tools/call"))
+            running[name].append(limiter.enter(Principal(name), "tools/call"))
         except Overloaded:
-            counted.close_session(Principal(name))
+            limiter.close_session(Principal(name))
             assert len(running[name]) >= calls
             continue
         assert not full
     for name, leaving in running.items():
         for leave in leaving:
             leave()
-            counted.close_session(Principal(name))
-    assert not counted._running
-    assert not counted._sessions
-    assert counted._total == 0
+            limiter.close_session(Principal(name))
+    assert not limiter._running
+    assert not limiter._sessions
+    assert limiter._all == 0
 
 
 # --- places of one server ---------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ async def test_queued_calls_of_two_principals_are_served_in_turn() -> None:
 async def test_a_full_queue_drops_the_newest_call_of_the_principal_with_most_calls() -> None:
     desk = Desk(at_once=1, waiting=3)
     await desk.come("a1", "a2", "a3", "a4", "b1")
-    with pytest.raises(Overloaded) as given_up:
+    with pytest.raises(Overloaded) as raised:
         await desk.tasks["a4"]
-    assert given_up.value.retry_after
+    assert raised.value.retry_after
     await desk.come("a5")
     assert isinstance(desk.tasks["a5"].exception(), Overloaded)
     await desk.come("b2")
@@ -233,19 +233,19 @@ def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_
     async def run() -> None:
         desk = Desk(at_once=at_once, waiting=waiting)
         for number, (principal, step) in enumerate(steps):
-            open_ones = [name for name, task in desk.tasks.items() if not task.done() and name[0] == principal]
+            unfinished = [name for name, task in desk.tasks.items() if not task.done() and name[0] == principal]
             if step == "come":
                 await desk.come(f"{principal}{number}")
-            elif open_ones and step == "go" and open_ones[0] in desk.through:
-                await desk.go(open_ones[0])
-            elif open_ones and step == "give up":
-                desk.tasks[open_ones[-1]].cancel()
+            elif unfinished and step == "go" and unfinished[0] in desk.through:
+                await desk.go(unfinished[0])
+            elif unfinished and step == "give up":
+                desk.tasks[unfinished[-1]].cancel()
                 await desk.settle()
             running = [name for name in desk.through if not desk.tasks[name].done()]
-            left = [name for name, task in desk.tasks.items() if not task.done() and name not in desk.through]
+            queued = [name for name, task in desk.tasks.items() if not task.done() and name not in desk.through]
             assert len(running) <= at_once
-            assert len(left) <= waiting
-            assert not left or len(running) == at_once, "nobody waits while there is a place"
+            assert len(queued) <= waiting
+            assert not queued or len(running) == at_once, "nobody waits while there is a place"
         await desk.close()
         slots = desk.policy._slots["a"]
         assert (slots.waiting.size, slots._taken) == (0, 0)
@@ -260,8 +260,8 @@ def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_
 
 def code(answer: dict[str, Any]) -> str | None:
     result = answer.get("result", {})
-    found = result.get("_meta", {}).get("mcp-hub/error", {}) if result.get("isError") else {}
-    return found.get("code")  # type: ignore[no-any-return]
+    error = result.get("_meta", {}).get("mcp-hub/error", {}) if result.get("isError") else {}
+    return error.get("code")  # type: ignore[no-any-return]
 
 
 def listening(**limits: Any) -> dict[str, Any]:
@@ -284,9 +284,9 @@ async def test_concurrent_calls_above_the_limit_get_an_overloaded_error_in_their
         while b'"sleep"' not in record.read_bytes():
             assert await bob.text("up__echo", {"text": "b"}) == "b"
         alice.id += 1  # the other one still runs
-        refused = await alice.call("up__echo", {"text": "x"})
-        assert code(refused) == "overloaded"
-        assert refused["result"]["_meta"]["mcp-hub/error"]["retry_after"] > 0
+        refusal = await alice.call("up__echo", {"text": "x"})
+        assert code(refusal) == "overloaded"
+        assert refusal["result"]["_meta"]["mcp-hub/error"]["retry_after"] > 0
         read = await alice.ask("resources/read", {"uri": "fake://fake/one"})
         assert read["error"]["code"] == -32013
         assert read["error"]["data"]["retry_after"] > 0
@@ -307,12 +307,14 @@ async def test_calls_above_the_rate_get_an_overloaded_error_and_never_reach_the_
         visiting(base, era, TOKENS["alice"]) as alice,
         visiting(base, era, TOKENS["bob"]) as bob,
     ):
-        said = [code(await alice.call("up__echo", {"text": str(number)})) for number in range(4)]
-        assert said == [None, None, "overloaded", "overloaded"]
+        codes = [code(await alice.call("up__echo", {"text": str(number)})) for number in range(4)]
+        assert codes == [None, None, "overloaded", "overloaded"]
         assert await bob.text("up__echo", {"text": "b"}) == "b"
         assert await alice.names("tools/list")
-    sent = [json.loads(line) for line in record.read_text().splitlines()]
-    assert [one["params"]["arguments"]["text"] for one in sent if one.get("method") == "tools/call"] == ["0", "1", "b"]
+    messages = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [
+        message["params"]["arguments"]["text"] for message in messages if message.get("method") == "tools/call"
+    ] == ["0", "1", "b"]
 
 
 async def test_sessions_and_streams_of_a_principal_are_bounded_together_and_freed_when_they_end(tmp_path: Path) -> None:
@@ -322,25 +324,25 @@ async def test_sessions_and_streams_of_a_principal_are_bounded_together_and_free
         visiting(base, "handshake", TOKENS["alice"]) as first,
         asyncio.timeout(PATIENCE),
     ):
-        wanted = {"accept": "application/json, text/event-stream"}
+        headers = {"accept": "application/json, text/event-stream"}
         hello: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
         message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-        async with http.stream("GET", "/sse", headers=wanted) as stream:
+        async with http.stream("GET", "/sse", headers=headers) as stream:
             assert stream.status_code == 200
             for answer in (
-                await http.post("/mcp", json=message, headers=wanted),
-                await http.get("/sse", headers=wanted),
+                await http.post("/mcp", json=message, headers=headers),
+                await http.get("/sse", headers=headers),
             ):
                 assert answer.status_code == 429
                 assert int(answer.headers["retry-after"]) > 0
                 assert answer.json()["error"]["code"] == -32013
             async with visiting(base, "handshake", TOKENS["bob"]) as bob:
                 assert "result" in await bob.ask("ping")
-        while (await http.post("/mcp", json=message, headers=wanted)).status_code != 200:
+        while (await http.post("/mcp", json=message, headers=headers)).status_code != 200:
             pass  # until the hub has seen the stream end
         assert (await http.delete("/mcp", headers=first.session)).status_code == 204
-        assert (await http.post("/mcp", json=message, headers=wanted)).status_code == 200
-        assert (await http.post("/mcp", json=message, headers=wanted)).status_code == 429
+        assert (await http.post("/mcp", json=message, headers=headers)).status_code == 200
+        assert (await http.post("/mcp", json=message, headers=headers)).status_code == 429
 
 
 async def test_a_failed_initialize_leaves_no_session(tmp_path: Path) -> None:
@@ -348,10 +350,10 @@ async def test_a_failed_initialize_leaves_no_session(tmp_path: Path) -> None:
         network_hub(tmp_path, {}, listening(sessions=1)) as (_, base),
         httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=bearer(TOKENS["alice"])) as http,
     ):
-        wanted = {"accept": "application/json, text/event-stream"}
+        headers = {"accept": "application/json, text/event-stream"}
         for _ in range(3):
-            bad = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": []}
-            answer = await http.post("/mcp", json=bad, headers=wanted)
+            message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": []}
+            answer = await http.post("/mcp", json=message, headers=headers)
             assert answer.json()["error"]["code"] == -32602
         await Visitor(http, "handshake").begin()
 
@@ -372,10 +374,10 @@ async def test_invalid_limits_are_reported(tmp_path: Path, limits: dict[str, Any
     from tests.fakes.client import write_config
 
     (key,) = limits
-    for listen, at in (
+    for listen, location in (
         ({"limits": limits}, f"listen.limits.{key}: "),
         ({"principals": {"a": {"token": "t" * 32, "limits": limits}}}, f"listen.principals.a.limits.{key}: "),
     ):
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(ConfigError) as raised:
             load_config(write_config(tmp_path, {}, listen=listen))
-        assert at in str(refused.value)
+        assert location in str(raised.value)

@@ -148,8 +148,8 @@ async def test_malformed_and_forged_requests_are_refused_and_reach_no_upstream(t
     ):
         assert await visitor.names("tools/list") == ["up__look"]
         before = len(server.requests)
-        found = {case: await raw(base, posted("/mcp", body, *lines)) for case, (lines, _) in BAD.items()}
-        assert found == {case: status for case, (_, status) in BAD.items()}
+        statuses = {case: await raw(base, posted("/mcp", body, *lines)) for case, (lines, _) in BAD.items()}
+        assert statuses == {case: status for case, (_, status) in BAD.items()}
         assert len(server.requests) == before
         assert await visitor.text("up__look") == "seen"
         assert len(server.calls) == 1
@@ -176,19 +176,19 @@ async def test_only_existing_routes_are_served(tmp_path: Path) -> None:
                 answer = await visitor.http.request(method, path, json=orders if method != "GET" else None)
                 assert (answer.status_code, answer.text) == (404, "Not Found\n"), (method, path)
         for path in ROUTES:
-            known = {
+            allowed_methods = {
                 **dict.fromkeys(("/", "/healthz", "/healthz/live", "/healthz/ready"), ("GET", "HEAD")),
                 "/mcp": ("GET", "POST", "DELETE"),
                 "/sse": ("GET",),
             }
             for method in ("PUT", "PATCH", "GET", "POST", "DELETE"):
-                if method not in known.get(path, ("POST",)):
+                if method not in allowed_methods.get(path, ("POST",)):
                     assert (await visitor.http.request(method, path, json=orders)).status_code == 405, (method, path)
         # In a call they are members nobody knows, which pass like any other and mean nothing to the hub.
         for params in (orders, {"name": "up__look", **orders, "server": orders}):
-            answered = (await visitor.ask("tools/call", params)).get("result", {})
-            assert not answered or answered["content"] == [{"type": "text", "text": "seen"}]
-        assert [one[1].get("method") for one in server.requests[before:]] == ["tools/call"]
+            result = (await visitor.ask("tools/call", params)).get("result", {})
+            assert not result or result["content"] == [{"type": "text", "text": "seen"}]
+        assert [request[1].get("method") for request in server.requests[before:]] == ["tools/call"]
 
 
 EVIL = st.one_of(
@@ -197,7 +197,7 @@ EVIL = st.one_of(
         lambda first: st.lists(
             st.sampled_from([b"localhost", b"127.0.0.1", b"evil.example", b":1", b"@", b"/", b".", b"\\", b"%", b"#"]),
             max_size=4,
-        ).map(lambda rest: first + b"".join(rest))
+        ).map(lambda parts: first + b"".join(parts))
     ),
 )
 
@@ -208,23 +208,25 @@ def test_requests_are_served_only_for_known_hosts(host: bytes, origin: bytes | N
     lines: list[tuple[bytes, bytes]] = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
     refusal = Gate(Listen()).refusal(lines, 8808)
     name, _, port = host.rpartition(b":") if not host.endswith(b"]") and b":" in host else (host, b"", b"")
-    known = name.lower() in (b"localhost", b"127.0.0.1", b"[::1]") and (b":" not in host or not port or port.isdigit())
+    is_known = name.lower() in (b"localhost", b"127.0.0.1", b"[::1]") and (
+        b":" not in host or not port or port.isdigit()
+    )
     if refusal is None:
-        assert known
+        assert is_known
         assert origin is None or origin.lower() in {
             b"http://" + own + b":8808" for own in (b"localhost", b"127.0.0.1", b"[::1]")
         }
     else:
-        assert refusal.status == (403 if known and len(port) in range(6) and not host.endswith(b":") else 421)
+        assert refusal.status == (403 if is_known and len(port) in range(6) and not host.endswith(b":") else 421)
 
 
 @pytest.mark.parametrize("key", ["tls", "plain"])
 def test_only_origins_with_the_listeners_scheme_are_accepted(key: str) -> None:
     given_tls: dict[str, Any] = {"tls": {"cert": "c", "key": "k"}} if key == "tls" else {}
     gate = Gate(Listen.model_validate(given_tls))
-    own, other = (b"https", b"http") if key == "tls" else (b"http", b"https")
+    own, foreign = (b"https", b"http") if key == "tls" else (b"http", b"https")
     default = 443 if key == "tls" else 80
     assert gate.allows_origin(own + b"://localhost:8808", 8808)
     assert gate.allows_origin(own + b"://localhost", default)
-    assert not gate.allows_origin(other + b"://localhost:8808", 8808)
+    assert not gate.allows_origin(foreign + b"://localhost:8808", 8808)
     assert not gate.allows_origin(own + b"://localhost", 8808)

@@ -84,7 +84,7 @@ async def test_a_principal_gets_the_lists_of_a_hub_that_serves_only_its_profile(
     ):
         for method in LISTS:
             assert spelled(await visitor.ask(method)) == spelled(await expected.ask(method))
-        assert visitor.answered == expected.answered
+        assert visitor.negotiated == expected.negotiated
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -97,7 +97,9 @@ async def test_equal_names_resolve_to_a_server_of_each_principals_profile(tmp_pa
     ):
         assert await alice.names("tools/list") == ["n__echo", "n__add", "n__count"]
         assert await bob.names("tools/list") == ["n__echo"]
-        described = [(await one.ask("tools/list"))["result"]["tools"][0]["description"] for one in (alice, bob, carol)]
+        described = [
+            (await visitor.ask("tools/list"))["result"]["tools"][0]["description"] for visitor in (alice, bob, carol)
+        ]
         assert described == ["echo of a", "echo of b", "echo of a"]
         before = reached(tmp_path / "record")
         assert await alice.text("n__echo", {"text": "x"}) == "x"
@@ -129,7 +131,7 @@ async def test_names_outside_a_profile_answer_like_unknown_names_byte_for_byte(t
         assert "c__echo" in hidden["tools/list"]
         assert "c__greet" in hidden["prompts/list"]
         assert "fake://c/one" in hidden["resources/list"]
-        tried = 0
+        attempts = 0
         for method in METHODS if era == "handshake" else METHODS[:-1]:
             names = hidden["tools/list"] + hidden["prompts/list"]
             if method.startswith("resources/"):
@@ -138,12 +140,12 @@ async def test_names_outside_a_profile_answer_like_unknown_names_byte_for_byte(t
                 names = [*names, *hidden["resources/list"], "fake://c/item/{id}"]
             for name in names:
                 unknown = ("z" * len(name)) if "://" not in name else f"zz://{'z' * (len(name) - 5)}"
-                refused = await alice.ask(method, request_of(method, name))
-                absent = await alice.ask(method, request_of(method, unknown))
-                assert "error" in refused, (method, name)
-                assert spelled(refused) == spelled(absent).replace(unknown, name)
-                tried += 1
-        assert tried > 20
+                refusal = await alice.ask(method, request_of(method, name))
+                unknown_answer = await alice.ask(method, request_of(method, unknown))
+                assert "error" in refusal, (method, name)
+                assert spelled(refusal) == spelled(unknown_answer).replace(unknown, name)
+                attempts += 1
+        assert attempts > 20
         assert reached(tmp_path / "record") == []
 
 
@@ -157,34 +159,36 @@ async def test_a_principal_without_a_profile_reaches_everything(tmp_path: Path, 
 
 async def test_only_callers_whose_lists_change_are_notified(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
-    told: list[tuple[frozenset[Kind], CallerFilter]] = []
+    notifications: list[tuple[frozenset[Kind], CallerFilter]] = []
     alice, bob = Principal("alice", "analyst"), Principal("bob", "second")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
-        news = asyncio.Event()
+        changed = asyncio.Event()
 
-        def watch(kinds: frozenset[Kind], whom: CallerFilter) -> None:
-            told.append((kinds, whom))
-            news.set()
+        def watch(kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
+            notifications.append((kinds, caller_filter))
+            changed.set()
 
         for principal in (alice, bob, ANONYMOUS):
             await hub.settled_catalog(principal)
-        names = [hub.catalogs.of(one).names(TOOLS) for one in (alice, bob)]
+        names = [hub.catalogs.of(caller).names(TOOLS) for caller in (alice, bob)]
         hub.catalogs.watch(watch)
-        late = {"name": "late", "inputSchema": {"type": "object"}}
-        hub.upstreams["c"].lists.adopt({TOOLS: [*hub.upstreams["c"].lists.items[TOOLS], late]})
+        tool = {"name": "late", "inputSchema": {"type": "object"}}
+        hub.upstreams["c"].lists.adopt({TOOLS: [*hub.upstreams["c"].lists.items[TOOLS], tool]})
         hub.catalogs.changed()
-        await news.wait()
-        assert {kind for kinds, whom in told if whom(ANONYMOUS) for kind in kinds} == {TOOLS}
-        assert [whom(one) for one in (alice, bob) for _, whom in told] == [False] * len(told) * 2
-        assert [hub.catalogs.of(one).names(TOOLS) for one in (alice, bob)] == names
+        await changed.wait()
+        assert {kind for kinds, caller_filter in notifications if caller_filter(ANONYMOUS) for kind in kinds} == {TOOLS}
+        assert [caller_filter(caller) for caller in (alice, bob) for _, caller_filter in notifications] == [
+            False
+        ] * len(notifications) * 2
+        assert [hub.catalogs.of(caller).names(TOOLS) for caller in (alice, bob)] == names
         ecru = {"name": "ecru", "inputSchema": {"type": "object"}}
         hub.upstreams["b"].lists.adopt({TOOLS: [*hub.upstreams["b"].lists.items[TOOLS], ecru]})
-        told.clear()
-        news.clear()
+        notifications.clear()
+        changed.clear()
         hub.catalogs.changed()
-        await news.wait()
-        assert any(whom(bob) for _, whom in told)
-        assert not any(whom(alice) for _, whom in told)
+        await changed.wait()
+        assert any(caller_filter(bob) for _, caller_filter in notifications)
+        assert not any(caller_filter(alice) for _, caller_filter in notifications)
         assert "n__ecru" in hub.catalogs.of(bob).names(TOOLS)
 
 
@@ -195,37 +199,37 @@ class Listener:
     parked = None
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.messages: list[Any] = []
 
     def hear(self, message: Any) -> None:
-        self.heard.append(message)
+        self.messages.append(message)
 
 
 async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
-        sessions = [Caller(one, lambda message: None) for one in (Principal("alice", "analyst"), ANONYMOUS)]
+        sessions = [Caller(item, lambda message: None) for item in (Principal("alice", "analyst"), ANONYMOUS)]
         listeners = [Listener(), Listener()]
         for session, listener in zip(sessions, listeners, strict=True):
             hub.clients.introduce(session.handshake_key, listener, "handshake")  # type: ignore[arg-type]
         for session, server in itertools.product(sessions, ("a", "b", "c")):
             hub.clients.hear({"data": server}, server, session.handshake_key)
-        assert [[one["data"] for one in listener.heard] for listener in listeners] == [["a"], ["a", "b", "c"]]
+        assert [[item["data"] for item in listener.messages] for listener in listeners] == [["a"], ["a", "b", "c"]]
 
 
 async def test_tools_of_a_clients_own_session_are_restricted_by_its_profile_too(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
-        sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
+        sessions = [Caller(principal, lambda message: None) for principal in (Principal("bob", "second"), ANONYMOUS)]
         for session in sessions:
             await hub.settled_catalog(session)
             own = hub.upstreams["b"].caller_lists._lists[session] = RawLists(hub.upstreams["b"].server)
             own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
         hub.catalogs.changed()
-        bobs, all_of_it = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]
-        assert bobs == ("n__echo", "n__eclair")
-        assert {"n__eclair", "n__danger"} <= set(all_of_it)
+        bob_names, all_names = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]
+        assert bob_names == ("n__echo", "n__eclair")
+        assert {"n__eclair", "n__danger"} <= set(all_names)
         with pytest.raises(UnknownName):
             await hub.route(TOOLS, "n__danger", "handshake", sessions[0])
 
@@ -331,8 +335,8 @@ async def test_records_name_the_principal_and_never_its_token(tmp_path: Path, er
         await process.until(lambda: process.stderr.count(b'"event":"call"') >= 2 or process.stderr.count(b"a__pid"))
     lines = (tmp_path / "calls.jsonl").read_text()
     records = [json.loads(line) for line in lines.splitlines()]
-    who = "caller" if era == "modern" else "principal"
-    assert [record[who] for record in records] == ["principal-alice"] * 2
+    key = "caller" if era == "modern" else "principal"
+    assert [record[key] for record in records] == ["principal-alice"] * 2
     assert records[1]["verdict"] == "refused"
     assert records[1]["reason"] == "not in profile 'analyst'"
     assert not any(token in lines for token in TOKENS.values())

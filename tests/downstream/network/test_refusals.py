@@ -49,8 +49,8 @@ async def raw(base: str, *requests: bytes) -> None:
 
 def post(host: str, *lines: str, path: str = "/mcp") -> bytes:
     body = message("initialize", {})
-    given = [f"Host: {host}", *(f"{name}: {value}" for name, value in BOTH), f"Content-Length: {len(body)}", *lines]
-    return "\r\n".join([f"POST {path} HTTP/1.1", *given, "", ""]).encode("latin-1") + body
+    head = [f"Host: {host}", *(f"{name}: {value}" for name, value in BOTH), f"Content-Length: {len(body)}", *lines]
+    return "\r\n".join([f"POST {path} HTTP/1.1", *head, "", ""]).encode("latin-1") + body
 
 
 SECRET = "a-token-that-is-not-known-" + "9" * 16
@@ -80,10 +80,10 @@ async def test_every_refusal_writes_one_log_line_and_increments_one_counter(
     monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))
     async with network_hub(tmp_path / "hub", {}, {"token": TOKENS["alice"]}) as (hub, base):
         await raw(base, *(data for data, *_ in CASES))
-        found = await records(hub, "refused", len(CASES))
-        said = [(one["cause"], one["status"], one.get("said")) for one in found]
-        assert said == [case[1:] for case in CASES]
-        assert {one["peer"] for one in found} == {"127.0.0.1"}
+        entries = await records(hub, "refused", len(CASES))
+        logged = [(entry["cause"], entry["status"], entry.get("said")) for entry in entries]
+        assert logged == [case[1:] for case in CASES]
+        assert {entry["peer"] for entry in entries} == {"127.0.0.1"}
         assert SECRET.encode() not in hub.stderr
         assert TOKENS["alice"].encode() not in hub.stderr
         counts: dict[str, int] = {}
@@ -99,18 +99,18 @@ async def test_every_refusal_writes_one_log_line_and_increments_one_counter(
 
 
 async def status(*arguments: str) -> str:
-    done = await asyncio.to_thread(
+    completed = await asyncio.to_thread(
         subprocess.run, [*HUB, "status", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
-    return done.stdout
+    return completed.stdout
 
 
 async def test_a_failed_tls_handshake_is_counted_as_a_refusal(tmp_path: Path) -> None:
     tls = certificate(tmp_path)
     async with network_hub(tmp_path / "hub", {}, {"tls": tls}) as (hub, base):
         await raw(base, post("localhost"))
-        (found,) = await records(hub, "refused", 1)
-        assert (found["cause"], found["peer"]) == ("tls", "127.0.0.1")
+        (entry,) = await records(hub, "refused", 1)
+        assert (entry["cause"], entry["peer"]) == ("tls", "127.0.0.1")
 
 
 async def test_a_principal_with_a_profile_sees_no_refusal_counts(tmp_path: Path) -> None:
@@ -123,37 +123,37 @@ async def test_a_principal_with_a_profile_sees_no_refusal_counts(tmp_path: Path)
 
 
 async def test_a_flood_of_refusals_is_counted_and_not_logged(tmp_path: Path) -> None:
-    many = 3 * BURST
+    count = 3 * BURST
     async with network_hub(tmp_path / "hub", {}, {"token": TOKENS["alice"]}) as (hub, base):
         host, _, port = base.partition("://")[2].partition(":")
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(post("localhost") * many + post("localhost", END))
-            assert (await reader.read()).count(b"HTTP/1.1 401") == many + 1
+            writer.write(post("localhost") * count + post("localhost", END))
+            assert (await reader.read()).count(b"HTTP/1.1 401") == count + 1
             writer.close()
 
-        await hub.until(lambda: accounted(hub) > many)
-        assert accounted(hub) == many + 1
-        assert len(written(hub, "refused")) < many
+        await hub.until(lambda: accounted(hub) > count)
+        assert accounted(hub) == count + 1
+        assert len(written(hub, "refused")) < count
 
 
 def accounted(hub: StdioClient) -> int:
     """Refusals that the records tell of, written or not."""
-    return sum(one.get("not_written", 1) for one in written(hub, "refused"))
+    return sum(entry.get("not_written", 1) for entry in written(hub, "refused"))
 
 
 def test_refusal_lines_are_rate_limited_and_the_rest_counted_by_cause() -> None:
-    told: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
 
     async def flood() -> None:
-        refusals = RefusalLog(told.append, clock=lambda: 0.0)
+        refusals = RefusalLog(entries.append, clock=lambda: 0.0)
         for number in range(BURST + 30):
             refusals.note("host" if number % 2 else "no_token", "192.0.2.1", 401)
-        assert len(told) == BURST
+        assert len(entries) == BURST
         refusals.close()
 
     asyncio.run(flood())
-    assert told[BURST:] == [{"not_written": 30, "causes": {"host": 15, "no_token": 15}}]
+    assert entries[BURST:] == [{"not_written": 30, "causes": {"host": 15, "no_token": 15}}]
     assert RATE <= BURST
 
 
@@ -172,9 +172,9 @@ async def test_the_records_of_calls_have_the_address_of_their_client(tmp_path: P
             await visitor.call("up__nothing")
         await raw(base, post("evil.example", END, "X-Forwarded-For: 203.0.113.9"))
         calls = await records(hub, "call", 3)
-        said = "203.0.113.9" if trusted else "127.0.0.1"
-        assert [one["peer"] for one in calls] == ["127.0.0.1", said, said]
-        assert [one["peer"] for one in await records(hub, "refused", 1)] == [said]
+        client_address = "203.0.113.9" if trusted else "127.0.0.1"
+        assert [entry["peer"] for entry in calls] == ["127.0.0.1", client_address, client_address]
+        assert [entry["peer"] for entry in await records(hub, "refused", 1)] == [client_address]
 
 
 async def test_records_over_stdio_have_no_client_address(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_a_trusted_proxy_determines_the_client_address(lines: list[tuple[str, st
 @pytest.mark.parametrize("value", ["nginx", ["10.0.0.0/40"], [7], ""])
 async def test_a_trusted_proxy_must_be_configured_by_ip_address(tmp_path: Path, value: Any) -> None:
     config = write_config(tmp_path, {}, listen={"trusted_proxies": value})
-    done = await asyncio.to_thread(
+    completed = await asyncio.to_thread(
         subprocess.run, [*HUB, "check", "--config", str(config)], capture_output=True, timeout=PATIENCE, check=False
     )
-    assert done.returncode == 2
-    assert b"listen.trusted_proxies" in done.stderr
+    assert completed.returncode == 2
+    assert b"listen.trusted_proxies" in completed.stderr

@@ -34,8 +34,8 @@ async def connected(served: Served, context: ssl.SSLContext) -> AsyncIterator[tu
     """A connection, and the serial number of the certificate that it was shown."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=context)
     try:
-        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        yield Connection(reader, writer), x509.load_der_x509_certificate(shown).serial_number
+        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        yield Connection(reader, writer), x509.load_der_x509_certificate(certificate).serial_number
     finally:
         writer.transport.abort()
 
@@ -51,7 +51,7 @@ async def shown_by(served: Served, context: ssl.SSLContext) -> int:
         return serial
 
 
-async def shows(served: Served, context: ssl.SSLContext, serial: int) -> None:
+async def wait_until_shown(served: Served, context: ssl.SSLContext, serial: int) -> None:
     """Waits until new connections are shown another certificate."""
     async with asyncio.timeout(HANG_BOUND):
         while await shown_by(served, context) != serial:
@@ -69,8 +69,8 @@ class Renewal:
         self.authority = Authority(directory)
 
     def next(self) -> tuple[Path, Path]:
-        made = self.authority.server()
-        return Path(made["cert"]), Path(made["key"])
+        files = self.authority.server()
+        return Path(files["cert"]), Path(files["key"])
 
 
 def written_one_after_the_other(directory: Path, cert: Path, key: Path) -> None:
@@ -87,10 +87,10 @@ def replaced(directory: Path, cert: Path, key: Path) -> None:
 
 def in_a_new_directory(directory: Path, cert: Path, key: Path) -> None:
     """As Kubernetes does: both files are links through one link to a directory, which alone is replaced."""
-    made = directory / f"..{serial_of(cert)}"
-    made.mkdir()
-    written_one_after_the_other(made, cert, key)
-    (directory / "..next").symlink_to(made.name)
+    target = directory / f"..{serial_of(cert)}"
+    target.mkdir()
+    written_one_after_the_other(target, cert, key)
+    (directory / "..next").symlink_to(target.name)
     (directory / "..next").replace(directory / "..data")
     for name in ("tls.crt", "tls.key"):
         if not (directory / name).is_symlink():
@@ -111,7 +111,7 @@ async def test_new_connections_get_the_renewed_certificate_and_open_ones_continu
         assert serial == serial_of(old[0])
         assert await healthy(before)
         write(mounted, *new)
-        await shows(served, trusting, serial_of(new[0]))
+        await wait_until_shown(served, trusting, serial_of(new[0]))
         assert await healthy(before)
 
 
@@ -123,22 +123,22 @@ async def test_mismatched_renewed_files_are_reported_once_and_the_old_certificat
     written_one_after_the_other(tmp_path, *old)
     tls = {"cert": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
     trusting = renewal.authority.client()
-    looks = 0
+    checks = 0
     with caplog.at_level(logging.ERROR, "mcp_hub.downstream"):
         async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
             tls["cert"].write_bytes(new[0].read_bytes())
             async with asyncio.timeout(HANG_BOUND):
-                while looks < 20:  # long after it was told of
+                while checks < 20:  # long after it was told of
                     assert await shown_by(served, trusting) == serial_of(old[0])
-                    looks += bool(caplog.records)
+                    checks += bool(caplog.records)
             tls["key"].write_bytes(new[1].read_bytes())
-            await shows(served, trusting, serial_of(new[0]))
+            await wait_until_shown(served, trusting, serial_of(new[0]))
             tls["key"].unlink()
             async with asyncio.timeout(HANG_BOUND):
                 while len(caplog.records) < 2:
                     assert await shown_by(served, trusting) == serial_of(new[0])
             written_one_after_the_other(tmp_path, *third)
-            await shows(served, trusting, serial_of(third[0]))
+            await wait_until_shown(served, trusting, serial_of(third[0]))
     first, second = (record.getMessage() for record in caplog.records)
     assert "is not the private key of" in first
     assert "the certificate that was in use stays" in first
@@ -146,19 +146,19 @@ async def test_mismatched_renewed_files_are_reported_once_and_the_old_certificat
 
 
 async def test_certificates_of_a_removed_authority_are_refused_on_new_connections(tmp_path: Path) -> None:
-    renewal, other = Renewal(tmp_path), Authority(tmp_path, "other")
-    listed = tmp_path / "clients.pem"
-    listed.write_bytes(other.file.read_bytes())
-    tls = renewal.authority.server(client_ca=listed)
+    renewal, client_authority = Renewal(tmp_path), Authority(tmp_path, "other")
+    ca_file = tmp_path / "clients.pem"
+    ca_file.write_bytes(client_authority.file.read_bytes())
+    tls = renewal.authority.server(client_ca=ca_file)
     listen = Listen.model_validate({"port": 0, "tls": tls, "principals": {"alice": {}}})
-    known = renewal.authority.client(other.signed(common="alice"))
+    context = renewal.authority.client(client_authority.signed(common="alice"))
     async with serving(listen) as served:
-        assert await shown_by(served, known)
-        listed.write_bytes(renewal.authority.file.read_bytes())
+        assert await shown_by(served, context)
+        ca_file.write_bytes(renewal.authority.file.read_bytes())
         async with asyncio.timeout(HANG_BOUND):
             with pytest.raises((OSError, asyncio.IncompleteReadError)):
                 while True:
-                    await shown_by(served, known)
+                    await shown_by(served, context)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -178,6 +178,6 @@ async def test_a_hub_keeps_its_sessions_when_its_certificate_is_renewed(tmp_path
         assert await visitor.text("up__echo", {"text": "after"}) == "after"
         port = int(base.rpartition(":")[2])
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
-        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
-        assert x509.load_der_x509_certificate(shown).serial_number == serial_of(new[0])
+        assert x509.load_der_x509_certificate(certificate).serial_number == serial_of(new[0])

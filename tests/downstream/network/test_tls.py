@@ -29,7 +29,7 @@ def certificate(directory: Path, name: str = "one", password: bytes | None = Non
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mcp-hub test")])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    issued = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -44,7 +44,7 @@ def certificate(directory: Path, name: str = "one", password: bytes | None = Non
         serialization.BestAvailableEncryption(password) if password is not None else serialization.NoEncryption()
     )
     cert, private = directory / f"{name}.pem", directory / f"{name}.key"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    cert.write_bytes(issued.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
     private.chmod(0o600)
     return {"cert": str(cert), "key": str(private)}
@@ -153,8 +153,8 @@ async def test_an_invalid_tls_setting_is_reported(tmp_path: Path, tls: Any, line
 async def test_hundreds_of_silent_connections_do_not_exhaust_the_descriptors(tmp_path: Path, over_tls: bool) -> None:
     tls = certificate(tmp_path)
     listen = {"token": TOKENS["alice"], **({"tls": tls} if over_tls else {})}
-    narrow = ("sh", "-c", 'ulimit -n 512 && exec "$@"', "sh")
-    async with network_hub(tmp_path / "hub", {"up": fake()}, listen, before=narrow) as (_, base):
+    with_low_limit = ("sh", "-c", 'ulimit -n 512 && exec "$@"', "sh")
+    async with network_hub(tmp_path / "hub", {"up": fake()}, listen, before=with_low_limit) as (_, base):
         trusting = ssl.create_default_context(cafile=tls["cert"])
         host, port = base.rpartition("/")[2].split(":")
         with contextlib.ExitStack() as silent:

@@ -31,8 +31,8 @@ TOKEN = "t" * 40
 ANOTHER = os.getuid() + 1
 
 
-def listening(path: Path, **more: Any) -> Listen:
-    return Listen.model_validate({"host": f"unix:{path}", **more})
+def listening(path: Path, **settings: Any) -> Listen:
+    return Listen.model_validate({"host": f"unix:{path}", **settings})
 
 
 async def ask(path: Path, headers: Lines = (), method: str = "tools/list", host: str = "localhost") -> Response:
@@ -54,9 +54,9 @@ async def test_the_user_of_the_hub_needs_no_token_and_has_no_forwarding_header(t
         for name in ("Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "Via", "X-Real-IP"):
             assert (await ask(path, [(name, "for=203.0.113.9")])).status == 403, name
         assert (await ask(path, host="evil.example")).status == 421
-        refused = served.app.refusals.facts()
-        assert refused == {"forwarded": 5, "host": 1}
-        assert {one["peer"] for one in served.dispatcher.refused} == {f"unix:{os.getuid()}"}
+        counts = served.app.refusals.facts()
+        assert counts == {"forwarded": 5, "host": 1}
+        assert {record["peer"] for record in served.dispatcher.refusals} == {f"unix:{os.getuid()}"}
     assert not path.exists()
 
 
@@ -75,9 +75,9 @@ async def test_a_session_of_the_handshake_era_is_served_on_a_socket(tmp_path: Pa
 
 
 @contextlib.asynccontextmanager
-async def of_user(path: Path, uid: int, **more: Any) -> AsyncIterator[Served]:
+async def of_user(path: Path, uid: int, **settings: Any) -> AsyncIterator[Served]:
     """A hub whose user is `uid`."""
-    listen = listening(path, **more)
+    listen = listening(path, **settings)
     async with serving(listen, gate=Gate(listen, own_uid=uid)) as served:
         yield served
 
@@ -88,7 +88,7 @@ async def test_another_user_needs_a_token(tmp_path: Path) -> None:
         answer = await ask(path)
         assert (answer.status, served.app.refusals.facts()) == (403, {"uid": 1})
         assert b"listen.token" in answer.body
-        assert not served.dispatcher.asked
+        assert not served.dispatcher.methods
     async with of_user(path, ANOTHER, token=TOKEN):
         assert (await ask(path)).status == 401
         assert (await ask(path, [("Authorization", "Bearer " + "x" * 40)])).status == 401
@@ -105,7 +105,7 @@ async def test_a_request_forwarded_by_a_proxy_needs_a_token(tmp_path: Path, more
         # Where the socket is said to be a proxy's, nobody is taken for the user of the hub.
         assert (await ask(path)).status == (401 if more else 200)
         assert (await ask(path, [("Authorization", "Bearer " + "x" * 40)])).status == 401
-        peers = {one["peer"] for one in served.dispatcher.refused}
+        peers = {record["peer"] for record in served.dispatcher.refusals}
         assert ("203.0.113.9" in peers) is ("trusted_proxies" in more)
 
 
@@ -154,9 +154,9 @@ async def test_an_unusable_socket_path_is_reported(tmp_path: Path, case: str, wo
         elif case == "a locked directory":
             import fcntl
 
-            held = os.open(path.parent, os.O_RDONLY)
-            stack.callback(os.close, held)
-            fcntl.flock(held, fcntl.LOCK_EX)
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         with pytest.raises(HubError, match=words):
             await bind(listening(path))
     if case == "a file":
@@ -190,9 +190,11 @@ def test_a_socket_that_a_proxy_uses_needs_a_token(more: dict[str, Any], words: s
 
 
 async def printed(command: str, config: Path, *options: str) -> str:
-    words = [*HUB, command, "--config", str(config), *options]
-    done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return done.stdout
+    argv = [*HUB, command, "--config", str(config), *options]
+    completed = await asyncio.to_thread(
+        subprocess.run, argv, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    return completed.stdout
 
 
 @pytest.mark.parametrize("listen", ["unix:hub.sock", {"host": "unix:hub.sock"}, {"host": "unix:./x/../hub.sock"}])

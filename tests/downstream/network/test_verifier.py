@@ -40,26 +40,26 @@ async def verifying(verify: dict[str, Any], **options: Any) -> AsyncIterator[Ver
         await verifier.close()
 
 
-def by_keys(issuer: Issuer, **more: Any) -> dict[str, Any]:
-    return {"issuer": issuer.url, "audience": AUDIENCE, "jwks_uri": f"{issuer.url}/keys", **more}
+def by_keys(issuer: Issuer, **settings: Any) -> dict[str, Any]:
+    return {"issuer": issuer.url, "audience": AUDIENCE, "jwks_uri": f"{issuer.url}/keys", **settings}
 
 
-def asking(issuer: Issuer, **more: Any) -> dict[str, Any]:
+def by_introspection(issuer: Issuer, **settings: Any) -> dict[str, Any]:
     client_id, secret = CLIENT
-    known = {"issuer": issuer.url, "endpoint": f"{issuer.url}/introspect"}
-    return {**known, "client_id": client_id, "client_secret": secret, **more}
+    endpoint = {"issuer": issuer.url, "endpoint": f"{issuer.url}/introspect"}
+    return {**endpoint, "client_id": client_id, "client_secret": secret, **settings}
 
 
 async def verdict(verifier: Verifier, token: str) -> str:
     """The reason of the rejection; the principal's name when there is none."""
-    found = await verifier.verify(token.encode())
-    return found.reason if isinstance(found, RejectedToken) else str(found)
+    outcome = await verifier.verify(token.encode())
+    return outcome.reason if isinstance(outcome, RejectedToken) else str(outcome)
 
 
 def forged(issuer: Issuer) -> str:
-    other = Issuer(url=issuer.url)
-    other.key("one")
-    return other.token()
+    foreign = Issuer(url=issuer.url)
+    foreign.key("one")
+    return foreign.token()
 
 
 BAD: dict[str, Callable[[Issuer], str]] = {
@@ -117,13 +117,13 @@ async def test_a_valid_token_makes_its_subject_the_principal(kind: str, algorith
         issuer.key("two", kind)
         settings = {"jwt": by_keys(issuer, algorithms=["RS256", algorithm])}
         async with verifying(settings) as verifier:
-            one, two, other = [
+            first, second, third = [
                 await verifier.verify(issuer.token("two", algorithm, **claims).encode())
                 for claims in ({}, {"jti": "another"}, {"sub": "ben"})
             ]
-            assert one == two != other
-            assert isinstance(one, Principal)
-            assert one.profile is None
+            assert first == second != third
+            assert isinstance(first, Principal)
+            assert first.profile is None
 
 
 async def test_an_unknown_noncritical_token_header_is_ignored() -> None:
@@ -146,7 +146,7 @@ async def test_a_configured_key_needs_no_request_to_the_issuer() -> None:
         async with verifying({"jwt": settings}) as verifier:
             assert isinstance(await verifier.verify(issuer.token(aud=["x", "other"]).encode()), Principal)
             assert await verdict(verifier, forged(issuer)) == "invalid"
-        assert issuer.asked == []
+        assert issuer.requested_paths == []
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ async def test_a_configured_key_needs_no_request_to_the_issuer() -> None:
 )
 async def test_a_token_must_have_every_required_scope(claims: dict[str, Any], expected: str) -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer, required_scopes="use admin")}) as verifier:
-        found = await verifier.verify(issuer.token(**claims).encode())
-        assert (found.reason if isinstance(found, RejectedToken) else "let in") == expected
+        outcome = await verifier.verify(issuer.token(**claims).encode())
+        assert (outcome.reason if isinstance(outcome, RejectedToken) else "let in") == expected
 
 
 @pytest.mark.parametrize(
@@ -184,27 +184,27 @@ async def test_a_claim_selects_the_profile_and_an_unknown_profile_is_refused(
     settings: dict[str, Any], claims: dict[str, Any], profile: str | None
 ) -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer), **settings}) as verifier:
-        found = await verifier.verify(issuer.token(**claims).encode())
+        outcome = await verifier.verify(issuer.token(**claims).encode())
         if profile is None:
-            assert found == RejectedToken("profile")
+            assert outcome == RejectedToken("profile")
         else:
-            assert isinstance(found, Principal)
-            assert found.profile == profile
+            assert isinstance(outcome, Principal)
+            assert outcome.profile == profile
 
 
 async def test_a_subject_with_another_profile_is_another_principal() -> None:
     async with issuing() as issuer:
-        one, two = {"jwt": by_keys(issuer)}, {"jwt": by_keys(issuer), "profile": "research"}
-        async with verifying(one) as first, verifying(two) as second:
+        plain, with_profile = {"jwt": by_keys(issuer)}, {"jwt": by_keys(issuer), "profile": "research"}
+        async with verifying(plain) as first, verifying(with_profile) as second:
             token = issuer.token().encode()
             assert await first.verify(token) != await second.verify(token)
 
 
 async def test_introspection_uses_the_configured_client() -> None:
     async with issuing() as issuer:
-        issuer.known["opaque"] = {"active": True, "sub": "ann"}
+        issuer.introspections["opaque"] = {"active": True, "sub": "ann"}
         for method in ("basic", "post"):
-            async with verifying({"introspection": asking(issuer, method=method)}) as verifier:
+            async with verifying({"introspection": by_introspection(issuer, method=method)}) as verifier:
                 assert isinstance(await verifier.verify(b"opaque"), Principal)
         basic = "Basic " + base64.b64encode(":".join(CLIENT).encode()).decode()
         assert issuer.authorizations == [basic, None]
@@ -238,17 +238,17 @@ async def test_introspection_uses_the_configured_client() -> None:
 )
 async def test_introspection_results_are_interpreted_strictly(said: dict[str, Any], expected: str) -> None:
     async with issuing() as issuer:
-        issuer.known["opaque"] = said
-        async with verifying({"introspection": asking(issuer, required_scopes="use")}) as verifier:
-            found = await verifier.verify(b"opaque")
-            assert (found.reason if isinstance(found, RejectedToken) else "let in") == expected
+        issuer.introspections["opaque"] = said
+        async with verifying({"introspection": by_introspection(issuer, required_scopes="use")}) as verifier:
+            outcome = await verifier.verify(b"opaque")
+            assert (outcome.reason if isinstance(outcome, RejectedToken) else "let in") == expected
 
 
 @pytest.mark.parametrize(("audience", "expected"), [(AUDIENCE, True), ("other", False), (None, False)])
 async def test_introspection_can_require_an_audience(audience: str | None, expected: bool) -> None:
     async with issuing() as issuer:
-        issuer.known["opaque"] = {"active": True, "sub": "ann", "aud": audience}
-        async with verifying({"introspection": asking(issuer, audience=AUDIENCE)}) as verifier:
+        issuer.introspections["opaque"] = {"active": True, "sub": "ann", "aud": audience}
+        async with verifying({"introspection": by_introspection(issuer, audience=AUDIENCE)}) as verifier:
             assert isinstance(await verifier.verify(b"opaque"), Principal) == expected
 
 
@@ -271,8 +271,8 @@ async def test_tokens_are_refused_while_the_issuer_sends_invalid_responses(
 ) -> None:
     async with issuing() as issuer:
         token = issuer.token()
-        issuer.known[token] = {"active": True, "sub": "ann"}
-        settings = by_keys(issuer) if kind == "jwt" else asking(issuer)
+        issuer.introspections[token] = {"active": True, "sub": "ann"}
+        settings = by_keys(issuer) if kind == "jwt" else by_introspection(issuer)
         broken(issuer)
         async with verifying({kind: settings}) as verifier:
             assert await verdict(verifier, token) == "unreachable"
@@ -283,7 +283,7 @@ async def test_tokens_are_refused_while_the_issuer_sends_invalid_responses(
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
 async def test_while_the_issuer_is_unreachable_tokens_are_refused(kind: str) -> None:
     async with issuing() as issuer:
-        token, settings = issuer.token(), by_keys(issuer) if kind == "jwt" else asking(issuer)
+        token, settings = issuer.token(), by_keys(issuer) if kind == "jwt" else by_introspection(issuer)
     async with verifying({kind: settings}) as verifier:
         assert await verdict(verifier, token) == "unreachable"
 
@@ -292,14 +292,14 @@ async def test_keys_are_not_fetched_through_a_redirect() -> None:
     async with issuing() as issuer:
         async with verifying({"jwt": by_keys(issuer, jwks_uri=f"{issuer.url}/elsewhere")}) as verifier:
             assert await verdict(verifier, issuer.token()) == "unreachable"
-        assert issuer.asked == ["/elsewhere"]
+        assert issuer.requested_paths == ["/elsewhere"]
 
 
 async def test_with_a_silent_issuer_tokens_are_refused_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifiers, "VERIFY_DEADLINE", 0.05)
     async with issuing() as issuer:
         issuer.hold = asyncio.Event()
-        async with verifying({"introspection": asking(issuer)}) as verifier:
+        async with verifying({"introspection": by_introspection(issuer)}) as verifier:
             assert await verdict(verifier, "opaque") == "unreachable"
         issuer.hold.set()
 
@@ -307,18 +307,18 @@ async def test_with_a_silent_issuer_tokens_are_refused_after_the_timeout(monkeyp
 async def test_concurrent_requests_introspect_a_token_once_and_the_result_is_cached() -> None:
     clock = [NOW]
     async with issuing() as issuer:
-        issuer.known["opaque"] = {"active": True, "sub": "ann"}
-        settings = {"introspection": asking(issuer), "cache": "30s"}
+        issuer.introspections["opaque"] = {"active": True, "sub": "ann"}
+        settings = {"introspection": by_introspection(issuer), "cache": "30s"}
         async with verifying(settings, now=lambda: clock[0]) as verifier:
-            found = await asyncio.gather(*(verifier.verify(b"opaque") for _ in range(20)))
-            assert len(set(found)) == 1
-            assert len(issuer.asked) == 1
-            issuer.known.clear()  # revoked
+            outcomes = await asyncio.gather(*(verifier.verify(b"opaque") for _ in range(20)))
+            assert len(set(outcomes)) == 1
+            assert len(issuer.requested_paths) == 1
+            issuer.introspections.clear()  # revoked
             clock[0] = NOW + 29
             assert isinstance(await verifier.verify(b"opaque"), Principal)
             clock[0] = NOW + 30
             assert await verdict(verifier, "opaque") == "invalid"
-            assert len(issuer.asked) == 2
+            assert len(issuer.requested_paths) == 2
 
 
 async def test_a_cached_token_expires_with_the_token() -> None:
@@ -336,31 +336,31 @@ async def test_cached_tokens_and_concurrent_introspections_are_bounded(monkeypat
     monkeypatch.setattr(verifiers, "MAX_ASKING", 2)
     async with issuing() as issuer:
         for number in range(4):
-            issuer.known[f"t{number}"] = {"active": True, "sub": "ann"}
-        async with verifying({"introspection": asking(issuer)}) as verifier:
+            issuer.introspections[f"t{number}"] = {"active": True, "sub": "ann"}
+        async with verifying({"introspection": by_introspection(issuer)}) as verifier:
             for number in (0, 1, 2, 0, 2):
                 assert isinstance(await verifier.verify(f"t{number}".encode()), Principal)
             assert [form["token"] for form in issuer.forms] == ["t0", "t1", "t2", "t0"]
             issuer.hold = asyncio.Event()
             waiting = [asyncio.ensure_future(verifier.verify(token)) for token in (b"t1", b"t3")]
-            while len(issuer.asked) < 6:
+            while len(issuer.requested_paths) < 6:
                 await asyncio.sleep(0)
             assert await verifier.verify(b"t5") == RejectedToken("busy")
             issuer.hold.set()
-            assert all(isinstance(one, Principal) for one in await asyncio.gather(*waiting))
+            assert all(isinstance(outcome, Principal) for outcome in await asyncio.gather(*waiting))
 
 
 async def test_a_client_that_disconnects_during_introspection_does_not_fail_others() -> None:
     async with issuing() as issuer:
-        issuer.known["opaque"] = {"active": True, "sub": "ann"}
+        issuer.introspections["opaque"] = {"active": True, "sub": "ann"}
         issuer.hold = asyncio.Event()
-        async with verifying({"introspection": asking(issuer)}) as verifier:
-            one, two = (asyncio.ensure_future(verifier.verify(b"opaque")) for _ in range(2))
-            while not issuer.asked:
+        async with verifying({"introspection": by_introspection(issuer)}) as verifier:
+            first, second = (asyncio.ensure_future(verifier.verify(b"opaque")) for _ in range(2))
+            while not issuer.requested_paths:
                 await asyncio.sleep(0)
-            one.cancel()
+            first.cancel()
             issuer.hold.set()
-            assert isinstance(await two, Principal)
+            assert isinstance(await second, Principal)
 
 
 async def test_rotated_signing_keys_are_fetched_and_old_ones_dropped() -> None:
@@ -381,5 +381,5 @@ async def test_keys_and_introspection_are_requested_through_the_root_proxy() -> 
             assert isinstance(await verifier.verify(issuer.token().encode()), Principal)
         assert proxy.asked == [f"GET {issuer.url}/keys"]
     closed = Egress(ProxyRules.of({}, f"http://127.0.0.1:{proxy.port}", own=True))
-    async with issuing() as issuer, verifying({"introspection": asking(issuer)}, egress=closed) as verifier:
+    async with issuing() as issuer, verifying({"introspection": by_introspection(issuer)}, egress=closed) as verifier:
         assert await verdict(verifier, "opaque") == "unreachable"

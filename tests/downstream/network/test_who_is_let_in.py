@@ -22,19 +22,19 @@ PEM = Issuer().with_key("one").public_key
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
-def listen(issuer: Issuer, kind: str = "jwt", **more: Any) -> dict[str, Any]:
+def listen(issuer: Issuer, kind: str = "jwt", **options: Any) -> dict[str, Any]:
     if kind == "jwt":
         issued: dict[str, Any] = {"audience": AUDIENCE, "jwks_uri": f"{issuer.url}/keys"}
     else:
         issued = {"endpoint": f"{issuer.url}/introspect", "client_id": CLIENT[0], "client_secret": CLIENT[1]}
-    verify = {kind: {"issuer": issuer.url, "required_scopes": "use", **issued}, "profile_claim": "hub", **more}
+    verify = {kind: {"issuer": issuer.url, "required_scopes": "use", **issued}, "profile_claim": "hub", **options}
     return {"verify": verify, "principals": {"alice": TOKENS["alice"]}}
 
 
 def challenge(answer: httpx2.Response) -> dict[str, str]:
-    scheme, _, rest = answer.headers["www-authenticate"].partition(" ")
+    scheme, _, parameters = answer.headers["www-authenticate"].partition(" ")
     assert scheme == "Bearer"
-    return {name: value.strip('"') for name, _, value in (part.partition("=") for part in rest.split(", "))}
+    return {name: value.strip('"') for name, _, value in (part.partition("=") for part in parameters.split(", "))}
 
 
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
@@ -44,7 +44,7 @@ async def test_verified_and_configured_tokens_each_select_their_own_profile(
 ) -> None:
     async with issuing() as issuer:
         token = issuer.token(hub="adding")
-        issuer.known[token] = {"active": True, "sub": "ann", "scope": "use", "hub": "adding"}
+        issuer.introspections[token] = {"active": True, "sub": "ann", "scope": "use", "hub": "adding"}
         async with (
             network_hub(tmp_path, {"a": fake()}, listen(issuer, kind), profiles=PROFILES) as (_, base),
             visiting(base, era, token) as verified,
@@ -77,7 +77,7 @@ async def test_an_unauthorized_response_names_the_authorization_server(tmp_path:
         network_hub(tmp_path, {"a": fake()}, listen(issuer), profiles=PROFILES) as (_, base),
         httpx2.AsyncClient(base_url=base, headers=ACCEPT, timeout=PATIENCE) as http,
     ):
-        where = f"{base}{WELL_KNOWN}/mcp"
+        metadata_url = f"{base}{WELL_KNOWN}/mcp"
         expected: list[tuple[dict[str, str], int, str | None]] = [
             ({}, 401, None),
             (bearer("x"), 401, "invalid_token"),
@@ -92,10 +92,10 @@ async def test_an_unauthorized_response_names_the_authorization_server(tmp_path:
             for method in ("GET", "POST", "DELETE"):
                 answer = await http.request(method, path, headers=headers)
                 assert answer.status_code == status, (headers, answer.text)
-                said = challenge(answer)
-                assert said.get("error") == error
-                assert (said["scope"], said["resource_metadata"]) == ("use", where)
-        answer = await http.get(where)
+                parameters = challenge(answer)
+                assert parameters.get("error") == error
+                assert (parameters["scope"], parameters["resource_metadata"]) == ("use", metadata_url)
+        answer = await http.get(metadata_url)
         assert answer.json() == {
             "resource": f"{base}/mcp",
             "resource_name": "mcp-hub",
@@ -136,9 +136,9 @@ async def test_the_protected_resource_metadata_comes_only_from_the_configuration
     tmp_path: Path, settings: dict[str, Any], resource: str
 ) -> None:
     async with issuing() as issuer:
-        told = {key: settings[key] for key in ("resource",) if key in settings}
-        named = {key: value for key, value in settings.items() if key != "resource"}
-        root = {**listen(issuer, **told), **named}
+        verify_settings = {key: settings[key] for key in ("resource",) if key in settings}
+        listen_settings = {key: value for key, value in settings.items() if key != "resource"}
+        root = {**listen(issuer, **verify_settings), **listen_settings}
         async with (
             network_hub(tmp_path, {}, root, profiles=PROFILES) as (_, base),
             httpx2.AsyncClient(base_url=base.replace("0.0.0.0", "127.0.0.1"), timeout=PATIENCE) as http,
@@ -146,9 +146,9 @@ async def test_the_protected_resource_metadata_comes_only_from_the_configuration
             forwarded = {"x-forwarded-host": "evil.example", "forwarded": "host=evil.example"}
             answer = await http.get(WELL_KNOWN, headers=forwarded)
             assert answer.json()["resource"] == resource
-            refused = challenge(await http.post("/mcp", headers=forwarded))
+            parameters = challenge(await http.post("/mcp", headers=forwarded))
             host, path = resource.removeprefix("https://").split("/", 1)
-            assert refused["resource_metadata"] == f"https://{host}{WELL_KNOWN}/{path}"
+            assert parameters["resource_metadata"] == f"https://{host}{WELL_KNOWN}/{path}"
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
@@ -174,7 +174,9 @@ async def test_the_session_of_another_principal_answers_like_an_unknown_session(
                 assert [answer.status_code for answer in answers] == [404, 404]
                 assert answers[0].content == answers[1].content
                 unequal = {"date"}
-                first, second = ({k: v for k, v in one.headers.items() if k not in unequal} for one in answers)
+                first, second = (
+                    {k: v for k, v in response.headers.items() if k not in unequal} for response in answers
+                )
                 assert first == second
         assert "result" in await alice.ask("tools/list")
 
@@ -191,7 +193,9 @@ async def test_another_principal_cannot_post_to_the_sse_stream_of_a_principal(tm
         path = [await anext(lines) for _ in range(2)][1].removeprefix("data: ")
         unknown = path.partition("=")[0] + "=" + "x" * len(path.partition("=")[2])
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        stolen, none = [await http.post(one, json=message, headers=bearer(TOKENS["bob"])) for one in (path, unknown)]
+        stolen, none = [
+            await http.post(endpoint, json=message, headers=bearer(TOKENS["bob"])) for endpoint in (path, unknown)
+        ]
         assert (stolen.status_code, none.status_code) == (404, 404)
         assert stolen.content == none.content
         assert (await http.post(path, json={**message, "id": 2}, headers=bearer(TOKENS["alice"]))).status_code == 202

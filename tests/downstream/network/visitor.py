@@ -33,9 +33,9 @@ async def network_hub(
     config = write_config(directory, servers, listen={"port": 0, **listen}, **root)
     async with spawned([*before, *HUB, "serve", "--sse", "--config", str(config), *options]) as process:
         await process.until(lambda: b"Serving" in process.stderr or process.process.returncode is not None)
-        found = re.search(rb"(https?://[^ /]+:\d+)/mcp", process.stderr)
-        assert found is not None, process.stderr.decode()
-        yield process, found[1].decode()
+        match = re.search(rb"(https?://[^ /]+:\d+)/mcp", process.stderr)
+        assert match is not None, process.stderr.decode()
+        yield process, match[1].decode()
         if process.process.returncode is None:
             process.process.terminate()
 
@@ -53,7 +53,7 @@ class Visitor:
         self.id = 7
         """Of its requests; the same, so that answers can be compared."""
         self.session: dict[str, str] = {}
-        self.answered: dict[str, Any] = {}
+        self.negotiated: dict[str, Any] = {}
         """What `initialize` or `server/discover` was answered with."""
 
     async def post(self, message: Any, headers: dict[str, str] | None = None) -> httpx2.Response:
@@ -65,11 +65,11 @@ class Visitor:
         if self.era == "modern":
             params["_meta"] = ENVELOPE
             headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
-            if isinstance(named := params.get("name", params.get("uri")), str):
-                headers["mcp-name"] = named
+            if isinstance(target := params.get("name", params.get("uri")), str):
+                headers["mcp-name"] = target
         answer = await self.post({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}, headers)
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
         return await self.ask("tools/call", {"name": name, "arguments": arguments or {}})
@@ -80,23 +80,23 @@ class Visitor:
         return str(answer["result"]["content"][0]["text"])
 
     async def names(self, method: str, key: str = "name") -> list[str]:
-        (listed,) = [one for one in (await self.ask(method))["result"].values() if isinstance(one, list)]
-        return [one[key] for one in listed]
+        (entries,) = [entry for entry in (await self.ask(method))["result"].values() if isinstance(entry, list)]
+        return [entry[key] for entry in entries]
 
     async def begin(self, capabilities: dict[str, Any] | None = None) -> None:
         """A session, another one if there is one already."""
         if self.era == "modern":
-            self.answered = (await self.ask("server/discover"))["result"]
+            self.negotiated = (await self.ask("server/discover"))["result"]
             return
         info = {"name": "v", "version": "1"}
         params = {"protocolVersion": "2025-11-25", "capabilities": capabilities or {}, "clientInfo": info}
         self.session = {}
         answer = await self.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
         assert answer.status_code == 200, answer.text
-        self.answered = answer.json()["result"]
+        self.negotiated = answer.json()["result"]
         self.session = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
-        noted = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        assert noted.status_code == 202
+        accepted = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert accepted.status_code == 202
 
 
 @contextlib.asynccontextmanager

@@ -31,17 +31,17 @@ PROFILES: Json = {"small": {"tools": ["a/echo", "a/sleep"]}}
 
 
 async def post(page: OpenPage, path: str, body: Any, **headers: str) -> httpx2.Response:
-    given = {**page.headers, "origin": page.base, **headers}
-    return await page.http.post(f"/ui/api/{path}", json=body, headers=given)
+    all_headers = {**page.headers, "origin": page.base, **headers}
+    return await page.http.post(f"/ui/api/{path}", json=body, headers=all_headers)
 
 
 async def act(page: OpenPage, name: str, **arguments: Any) -> Json:
     """What an action answers that succeeds."""
     answer = await post(page, f"actions/{name}", arguments)
     assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    assert found["done"] is True
-    return found
+    outcome: Json = answer.json()
+    assert outcome["done"] is True
+    return outcome
 
 
 async def refusal(page: OpenPage, name: str, **arguments: Any) -> tuple[int, str]:
@@ -72,11 +72,11 @@ class Running:
                     return self.seen[-1]
         raise AssertionError(f"the run has ended after {self.seen}")
 
-    async def until(self, wanted: str) -> Any:
+    async def until(self, event_name: str) -> Any:
         """The data of the next event of one name."""
         while True:
             name, data = await self.next()
-            if name == wanted:
+            if name == event_name:
                 return data
 
     async def end(self) -> tuple[str, Any]:
@@ -88,21 +88,21 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(page: OpenPage, tool: str, arguments: Json | None = None, **more: Any) -> AsyncIterator[Running]:
-    body = {"tool": tool, "arguments": arguments or {}, **more}
+async def running(page: OpenPage, tool: str, arguments: Json | None = None, **fields: Any) -> AsyncIterator[Running]:
+    body = {"tool": tool, "arguments": arguments or {}, **fields}
     headers = {**page.headers, "origin": page.base}
     async with page.http.stream("POST", "/ui/api/run", json=body, headers=headers) as answer:
         assert answer.status_code == 200, await answer.aread()
         yield Running(answer)
 
 
-async def result(page: OpenPage, tool: str, arguments: Json | None = None, **more: Any) -> Json:
-    async with running(page, tool, arguments, **more) as run:
+async def result(page: OpenPage, tool: str, arguments: Json | None = None, **fields: Any) -> Json:
+    async with running(page, tool, arguments, **fields) as run:
         name, data = await run.end()
         assert name == "result", data
-        found: Json = data
-        return found
+        outcome: Json = data
+        return outcome
 
 
-async def text(page: OpenPage, tool: str, arguments: Json | None = None, **more: Any) -> str:
-    return str((await result(page, tool, arguments, **more))["content"][0]["text"])
+async def text(page: OpenPage, tool: str, arguments: Json | None = None, **fields: Any) -> str:
+    return str((await result(page, tool, arguments, **fields))["content"][0]["text"])

@@ -37,28 +37,28 @@ class OpenPage:
         self.http = http
         self.base = base
         self.headers: dict[str, str] = {}
-        self.who: Json = {}
+        self.viewer: Json = {}
 
     async def begin(self, **credential: str) -> httpx2.Response:
         """Exchanges `secret` or `token` for a session."""
         answer = await self.http.post("/ui/api/session", json=credential, headers={"origin": self.base})
         if answer.status_code == 200:
-            found = answer.json()
+            body = answer.json()
             self.http.cookies.clear()  # each request says itself which cookie it has
             cookie = answer.headers["set-cookie"].split(";")[0]
-            self.headers = {"cookie": cookie, "x-mcp-hub-page": found["token"]}
-            self.who = found["who"]
+            self.headers = {"cookie": cookie, "x-mcp-hub-page": body["token"]}
+            self.viewer = body["who"]
         return answer
 
-    async def get(self, path: str, **more: str) -> httpx2.Response:
-        return await self.http.get(f"/ui/api/{path}", headers={**self.headers, **more})
+    async def get(self, path: str, **headers: str) -> httpx2.Response:
+        return await self.http.get(f"/ui/api/{path}", headers={**self.headers, **headers})
 
     async def found(self, path: str) -> Json:
         """What a GET is answered, which succeeds."""
         answer = await self.get(path)
         assert answer.status_code == 200, answer.text
-        found: Json = answer.json()
-        return found
+        body: Json = answer.json()
+        return body
 
     @contextlib.asynccontextmanager
     async def events(self, last: str | None = None) -> AsyncIterator[Events]:
@@ -181,8 +181,8 @@ async def served_hub(
 
 
 def listen_of(config: Any) -> Listen:
-    found: Listen = config.listen
-    return found
+    listen: Listen = config.listen
+    return listen
 
 
 def cure_of(code: str) -> str | None:

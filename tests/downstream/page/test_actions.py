@@ -34,16 +34,16 @@ EVERY_ACTION: list[tuple[str, dict[str, Any]]] = [
 
 
 async def row(page: OpenPage, server: str) -> dict[str, Any]:
-    return next(one for one in (await page.found("state"))["servers"] if one["server"] == server)
+    return next(entry for entry in (await page.found("state"))["servers"] if entry["server"] == server)
 
 
-async def until(page: OpenPage, server: str, **wanted: Any) -> dict[str, Any]:
+async def until(page: OpenPage, server: str, **expected: Any) -> dict[str, Any]:
     """The row of a server once it has these values."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            found = await row(page, server)
-            if all(found[name] == value for name, value in wanted.items()):
-                return found
+            entry = await row(page, server)
+            if all(entry[name] == value for name, value in expected.items()):
+                return entry
 
 
 async def data(lines: AsyncIterator[str]) -> str:
@@ -56,12 +56,12 @@ async def data(lines: AsyncIterator[str]) -> str:
 async def recorded(page: OpenPage, name: str) -> dict[str, Any]:
     """The newest record of an action."""
     calls = (await page.found(f"calls?text={name}"))["calls"]
-    return next(one for one in calls if one["event"] == "action" and one["name"] == name)
+    return next(entry for entry in calls if entry["event"] == "action" and entry["name"] == name)
 
 
 async def test_restarting_disabling_and_enabling_a_server_are_each_recorded(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake(), "b": fake()}) as served, served.looking() as page:
-        pid, other = await text(page, "a__pid"), await text(page, "b__pid")
+        pid, other_pid = await text(page, "a__pid"), await text(page, "b__pid")
         assert "a is being started again" in (await act(page, "restart", server="a"))["text"]
         assert await text(page, "a__pid") != pid
         await act(page, "disable", server="a")
@@ -71,7 +71,7 @@ async def test_restarting_disabling_and_enabling_a_server_are_each_recorded(tmp_
         await act(page, "enable", server="a")
         await until(page, "a", disabled=False, state="ready")
         assert await text(page, "a__echo", {"text": "x"}) == "x"
-        assert await text(page, "b__pid") == other
+        assert await text(page, "b__pid") == other_pid
         for name, verdict in (("restart", "error"), ("disable", "ok"), ("enable", "ok")):
             action = await recorded(page, name)
             assert (action["server"], action["client"], action["verdict"]) == ("a", "mcp-hub page", verdict)
@@ -88,7 +88,7 @@ async def test_a_switched_server_stays_switched_until_the_configuration_is_reloa
 
 async def test_only_an_admin_can_act_and_refused_attempts_are_recorded(tmp_path: Path) -> None:
     groups = [{"name": "g", "tools": ["a/echo"]}]
-    root = {"profiles": PROFILES, "groups": {one["name"]: {"tools": one["tools"]} for one in groups}}
+    root = {"profiles": PROFILES, "groups": {group["name"]: {"tools": group["tools"]} for group in groups}}
     async with (
         served_hub(tmp_path, {"a": fake()}, NETWORK, **root) as served,
         served.looking(token=GUEST) as guest,
@@ -163,23 +163,23 @@ async def test_an_ended_session_answers_404_to_its_client(tmp_path: Path) -> Non
         served_hub(tmp_path, {"a": fake()}) as served,
         served.looking() as page,
         served.calling() as client,
-        served.calling() as other,
+        served.calling() as second_client,
     ):
         await client.names("tools/list")
-        await other.names("tools/list")
+        await second_client.names("tools/list")
         rows = (await page.found("state"))["clients"]
         assert len(rows) == 2
         first = served.app.streamable.sessions.find(client.session["mcp-session-id"], "")
         assert first is not None
-        ended = served.hub.labels.caller(first.caller.handshake_key)
-        await act(page, "end_session", client=ended)
-        assert [one["id"] for one in (await page.found("state"))["clients"]] == [
-            one["id"] for one in rows if one["id"] != ended
+        client_id = served.hub.labels.caller(first.caller.handshake_key)
+        await act(page, "end_session", client=client_id)
+        assert [entry["id"] for entry in (await page.found("state"))["clients"]] == [
+            entry["id"] for entry in rows if entry["id"] != client_id
         ]
         answer = await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert answer.status_code == 404
-        await other.names("tools/list")
-        assert await refusal(page, "end_session", client=ended) == (404, "not_found")
+        await second_client.names("tools/list")
+        assert await refusal(page, "end_session", client=client_id) == (404, "not_found")
 
 
 async def test_ending_an_sse_session_closes_its_stream(tmp_path: Path) -> None:
@@ -206,12 +206,12 @@ async def test_ending_an_sse_session_closes_its_stream(tmp_path: Path) -> None:
 
 
 async def test_pinning_a_server_records_its_definitions_and_serves_its_tools(tmp_path: Path) -> None:
-    more = tmp_path / "more"
-    servers = {"a": fake("--more-if", str(more)), "b": fake()}
+    marker = tmp_path / "more"
+    servers = {"a": fake("--more-if", str(marker)), "b": fake()}
     async with served_hub(tmp_path, servers, pins="enforce") as served, served.looking() as page:
         assert not served.hub.catalogs.of(None).listed(TOOLS)
-        done = await act(page, "pin", server="a")
-        assert done["text"].startswith("pinned ")
+        outcome = await act(page, "pin", server="a")
+        assert outcome["text"].startswith("pinned ")
         pins = json.loads((tmp_path / "servers.pins.json").read_text())["servers"]
         assert list(pins) == ["a"]
         async with asyncio.timeout(PATIENCE):
@@ -224,14 +224,14 @@ async def test_pinning_a_server_records_its_definitions_and_serves_its_tools(tmp
 
 
 async def test_a_server_that_differs_from_its_pins_is_reported_until_it_is_pinned_again(tmp_path: Path) -> None:
-    more = tmp_path / "more"
+    marker = tmp_path / "more"
     async with (
-        served_hub(tmp_path, {"a": fake("--more-if", str(more), pins="warn")}) as served,
+        served_hub(tmp_path, {"a": fake("--more-if", str(marker), pins="warn")}) as served,
         served.looking() as page,
         asyncio.timeout(PATIENCE),
     ):
         await act(page, "pin", server="a")
-        more.touch()
+        marker.touch()
         await act(page, "restart", server="a")
         while not (await row(page, "a"))["pins"]:
             await asyncio.sleep(0)
@@ -254,8 +254,8 @@ async def test_a_sign_in_redirects_the_browser_back_to_the_hub_and_connects_the_
             url = (await act(page, "sign_in", server="a"))["url"]
             assert url.startswith("http://127.0.0.1")
             assert server.tokens == []
-            for wrong in ("", "?code=x", "?code=x&state=guessed", "?" + "&".join(f"a{n}=1" for n in range(200))):
-                answer = await page.http.get(f"/ui/return{wrong}")
+            for query in ("", "?code=x", "?code=x&state=guessed", "?" + "&".join(f"a{n}=1" for n in range(200))):
+                answer = await page.http.get(f"/ui/return{query}")
                 assert answer.status_code == 400
             assert (await page.http.post("/ui/return", headers={"origin": page.base})).status_code == 405
             assert await browse(url) == 200
@@ -263,9 +263,9 @@ async def test_a_sign_in_redirects_the_browser_back_to_the_hub_and_connects_the_
             assert await text(page, "a__whoami") == "read"
             action = await recorded(page, "sign_in")
             assert (action["server"], action["verdict"]) == ("a", "ok")
-            shown = json.dumps(await page.found("calls"))
-            assert not [token for token in server.tokens if token in shown]
-            assert "state=" not in shown
+            calls_text = json.dumps(await page.found("calls"))
+            assert not [token for token in server.tokens if token in calls_text]
+            assert "state=" not in calls_text
 
 
 async def test_a_second_sign_in_to_a_server_replaces_the_first_one(tmp_path: Path) -> None:
@@ -274,10 +274,10 @@ async def test_a_second_sign_in_to_a_server_replaces_the_first_one(tmp_path: Pat
         root: dict[str, Any] = {"token_dir": str(tmp_path / "tokens")}
         async with served_hub(tmp_path, {"a": entry}, **root) as served, served.looking() as page:
             clicks = (post(page, "actions/sign_in", {"server": "a"}) for _ in range(2))
-            begun, replaced = sorted(await asyncio.gather(*clicks), key=lambda answer: answer.status_code)
-            assert (begun.status_code, replaced.status_code) == (200, 409)
+            first, replaced = sorted(await asyncio.gather(*clicks), key=lambda answer: answer.status_code)
+            assert (first.status_code, replaced.status_code) == (200, 409)
             assert replaced.json()["error"]["code"] == "replaced"
-            assert await browse(begun.json()["url"]) == 200
+            assert await browse(first.json()["url"]) == 200
             await until(page, "a", state="ready", sign_in=False)
 
 
@@ -311,12 +311,12 @@ async def test_concurrent_actions_of_two_pages_on_one_server_leave_one_process(t
     async with (
         served_hub(tmp_path, {"a": fake("--journal", str(journal))}) as served,
         served.looking() as page,
-        served.looking() as other,
+        served.looking() as second_page,
     ):
-        await asyncio.gather(*(act(one, "restart", server="a") for one in (page, other, page, other)))
+        await asyncio.gather(*(act(tab, "restart", server="a") for tab in (page, second_page, page, second_page)))
         pid = await text(page, "a__pid")
         assert journal.read_text().splitlines()[-1] == f"ready {pid}"
-        assert await text(other, "a__pid") == pid
+        assert await text(second_page, "a__pid") == pid
 
 
 async def test_an_action_completes_after_its_page_disconnects(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def link_of(client: StdioClient) -> str:
     """A link to the page of a hub, as `mcp-hub open` gets it."""
-    found = await asyncio.to_thread(lambda: next(ask_hub(client.process.pid, {"ask": "page"}, patience=PATIENCE)))
-    return str(found["url"])
+    reply = await asyncio.to_thread(lambda: next(ask_hub(client.process.pid, {"ask": "page"}, patience=PATIENCE)))
+    return str(reply["url"])
 
 
 async def greeted(client: StdioClient) -> None:
@@ -85,10 +85,10 @@ async def test_a_server_request_goes_to_whoever_made_the_call_page_or_stdio_clie
             pid = await client.text("b__pid")
             await act(page, "restart", server="b")
             assert await client.text("b__pid") != pid
-            asked: Any = client.start("tools/call", {"name": "a__ask", "arguments": ASKED})
+            call: Any = client.start("tools/call", {"name": "a__ask", "arguments": ASKED})
             await client.until(lambda: len(questions(client)) == 1)
-            (mine,) = questions(client)
-            said = {"jsonrpc": "2.0", "id": mine["id"], "result": {"action": "decline"}}
-            client.send_raw(json.dumps(said).encode() + b"\n")
+            (elicitation,) = questions(client)
+            response = {"jsonrpc": "2.0", "id": elicitation["id"], "result": {"action": "decline"}}
+            client.send_raw(json.dumps(response).encode() + b"\n")
             async with asyncio.timeout(PATIENCE):
-                assert "decline" in json.dumps(await asked)
+                assert "decline" in json.dumps(await call)

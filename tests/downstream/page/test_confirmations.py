@@ -42,7 +42,7 @@ class Slow:
 
 
 @contextlib.asynccontextmanager
-async def asked(directory: Path, **root: Any) -> AsyncIterator[tuple[ServedHub, OpenPage, Events]]:
+async def confirming_hub(directory: Path, **root: Any) -> AsyncIterator[tuple[ServedHub, OpenPage, Events]]:
     """A hub that asks before `files__effect`, and a page that is open."""
     settings = {"confirm": ["files/effect"], **root}
     async with (
@@ -59,12 +59,12 @@ async def waiting(events: Events) -> dict[str, Any]:
         rows = await events.next("confirmations")
         if rows:
             (row,) = rows
-            found: dict[str, Any] = row
-            return found
+            entry: dict[str, Any] = row
+            return entry
 
 
-async def answer(page: OpenPage, row: dict[str, Any], word: str) -> int:
-    return (await post(page, "confirm", {"id": row["id"], "answer": word})).status_code
+async def answer(page: OpenPage, row: dict[str, Any], decision: str) -> int:
+    return (await post(page, "confirm", {"id": row["id"], "answer": decision})).status_code
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -74,7 +74,7 @@ async def test_the_page_can_answer_a_confirmation_that_the_client_leaves_unanswe
 ) -> None:
     slow = Slow()
     async with (
-        asked(tmp_path) as (served, page, events),
+        confirming_hub(tmp_path) as (served, page, events),
         sdk(f"{served.base}/mcp", era, elicitation_callback=slow.elicit) as client,
         asyncio.timeout(PATIENCE),
     ):
@@ -90,23 +90,25 @@ async def test_the_page_can_answer_a_confirmation_that_the_client_leaves_unanswe
         assert await answer(page, row, word) == 200
         assert await events.next("confirmations") == []
         calls: list[dict[str, Any]] = []
-        while not [one for one in calls if one["name"] == "files__effect"]:
+        while not [entry for entry in calls if entry["name"] == "files__effect"]:
             calls = (await page.found("calls"))["calls"]
             await asyncio.sleep(0)
         assert did(tmp_path) == done
         slow.let.set()
         result = await calling
         assert result.is_error is (word == "no")
-        (call,) = [one for one in calls if one["name"] == "files__effect"]
+        (call,) = [entry for entry in calls if entry["name"] == "files__effect"]
         record = (await page.found(f"calls/{call['id']}"))["call"]
         assert f"confirm: {word}, on the live page" in record["notes"]
         assert record["questions"][0]["outcome"] == ("accept" if word == "once" else "decline")
-        action = next(one for one in (await page.found("calls?text=confirm"))["calls"] if one["event"] == "action")
+        action = next(
+            entry for entry in (await page.found("calls?text=confirm"))["calls"] if entry["event"] == "action"
+        )
         assert (action["server"], action["reason"]) == ("files", f"files__effect: {word}")
 
 
 async def test_a_client_without_elicitation_waits_for_an_open_page_and_else_is_refused(tmp_path: Path) -> None:
-    async with asked(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
+    async with confirming_hub(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
         async with asyncio.timeout(PATIENCE):
             calling = asyncio.create_task(client.call_tool("files__effect"))
             row = await waiting(events)
@@ -129,7 +131,7 @@ async def test_a_client_without_elicitation_waits_for_an_open_page_and_else_is_r
 async def test_a_confirmation_answered_by_the_client_cannot_be_answered_on_the_page(tmp_path: Path) -> None:
     slow = Slow()
     async with (
-        asked(tmp_path) as (served, page, events),
+        confirming_hub(tmp_path) as (served, page, events),
         sdk(f"{served.base}/mcp", "handshake", elicitation_callback=slow.elicit) as client,
         asyncio.timeout(PATIENCE),
     ):
@@ -143,15 +145,15 @@ async def test_a_confirmation_answered_by_the_client_cannot_be_answered_on_the_p
 
 @pytest.mark.parametrize("body", [{}, {"id": 1}, {"answer": "once"}, {"answer": ["once"]}, {"answer": "always"}])
 async def test_an_invalid_answer_is_refused_and_the_call_keeps_waiting(tmp_path: Path, body: dict[str, Any]) -> None:
-    async with asked(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
+    async with confirming_hub(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
         async with asyncio.timeout(PATIENCE):
             calling = asyncio.create_task(client.call_tool("files__effect"))
             row = await waiting(events)
-            given = {"id": row["id"], **body} if "answer" in body else body
-            refused = await post(page, "confirm", given)
-            assert refused.status_code == (200 if body == {"answer": "once"} else 400 if "answer" in body else 404)
-            if refused.status_code != 200:
-                assert refused.json()["error"]["cure"]
+            payload = {"id": row["id"], **body} if "answer" in body else body
+            response = await post(page, "confirm", payload)
+            assert response.status_code == (200 if body == {"answer": "once"} else 400 if "answer" in body else 404)
+            if response.status_code != 200:
+                assert response.json()["error"]["cure"]
                 assert did(tmp_path) == []
                 assert await answer(page, row, "once") == 200
             assert not (await calling).is_error
@@ -199,7 +201,7 @@ async def test_a_call_of_another_principal_does_not_wait_for_a_page_that_may_not
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_code_mode_program_waits_for_the_page_and_its_calls_name_their_run(tmp_path: Path, era: str) -> None:
     async with (
-        asked(tmp_path, code_mode=True) as (served, page, events),
+        confirming_hub(tmp_path, code_mode=True) as (served, page, events),
         sdk(f"{served.base}/mcp", era) as client,
         asyncio.timeout(PATIENCE),
     ):
@@ -211,27 +213,27 @@ async def test_a_code_mode_program_waits_for_the_page_and_its_calls_name_their_r
         result = await running_program
         assert not result.is_error, result
         calls: list[dict[str, Any]] = []
-        while "hub_run" not in [one["name"] for one in calls]:
+        while "hub_run" not in [entry["name"] for entry in calls]:
             calls = (await page.found("calls"))["calls"]
             await asyncio.sleep(0)
-        (run,) = [one for one in calls if one["name"] == "hub_run"]
-        inner = [one for one in calls if one["run"] is not None]
-        assert [one["name"] for one in inner] == ["files__effect", "files__read"]
-        assert {one["run"] for one in inner} == {run["id"], row["run"]}
+        (run,) = [entry for entry in calls if entry["name"] == "hub_run"]
+        inner = [entry for entry in calls if entry["run"] is not None]
+        assert [entry["name"] for entry in inner] == ["files__effect", "files__read"]
+        assert {entry["run"] for entry in inner} == {run["id"], row["run"]}
         assert (await page.found(f"calls/{inner[0]['id']}"))["route"]["run"] == run["id"]
 
 
 async def test_a_call_run_from_the_page_is_confirmed_only_on_the_page(tmp_path: Path) -> None:
-    async with asked(tmp_path) as (_, page, _), running(page, "files__effect") as run:
+    async with confirming_hub(tmp_path) as (_, page, _), running(page, "files__effect") as run:
         question = await run.until("question")
         assert (await page.found("state"))["confirmations"] == []
-        answered = {"id": question["id"], "action": "accept", "content": {"allow": "once"}}
-        assert (await post(page, "answer", answered)).status_code == 200
+        reply = {"id": question["id"], "action": "accept", "content": {"allow": "once"}}
+        assert (await post(page, "answer", reply)).status_code == 200
         assert (await run.end())[0] == "result"
 
 
 async def test_a_waiting_confirmation_ends_when_its_client_disconnects(tmp_path: Path) -> None:
-    async with asked(tmp_path) as (served, page, events):
+    async with confirming_hub(tmp_path) as (served, page, events):
         async with served.calling() as client:
             calling = asyncio.create_task(client.call("files__effect"))
             row = await waiting(events)

@@ -31,7 +31,7 @@ class Watched:
         """Nothing is timed here."""
 
 
-def fed(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed:
+def feed_of(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed:
     feed = Feed(Watched())  # type: ignore[arg-type]
     for record in records:
         feed.take(record, principal)
@@ -39,9 +39,9 @@ def fed(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed
 
 
 async def test_the_newest_calls_are_kept_and_dropped_ones_are_counted() -> None:
-    feed = fed([{"event": "call", "id": str(number)} for number in range(MAX_CALLS + 10)])
-    dropped, kept = feed.after(0)
-    assert (dropped, len(kept)) == (10, MAX_CALLS)
+    feed = feed_of([{"event": "call", "id": str(number)} for number in range(MAX_CALLS + 10)])
+    dropped, calls = feed.after(0)
+    assert (dropped, len(calls)) == (10, MAX_CALLS)
     assert feed.find("9") is None
     assert feed.find("10") is not None
     assert feed.after(feed.newest) == (0, [])
@@ -49,27 +49,27 @@ async def test_the_newest_calls_are_kept_and_dropped_ones_are_counted() -> None:
 
 
 async def test_kept_calls_are_bounded_in_bytes() -> None:
-    feed = fed([{"event": "call", "id": str(number), "arguments": "x" * 100_000} for number in range(400)])
-    _, kept = feed.after(0)
-    assert len(kept) * 100_000 <= MAX_BYTES
-    assert kept[-1].id == "399"
+    feed = feed_of([{"event": "call", "id": str(number), "arguments": "x" * 100_000} for number in range(400)])
+    _, calls = feed.after(0)
+    assert len(calls) * 100_000 <= MAX_BYTES
+    assert calls[-1].id == "399"
 
 
 async def test_percentiles_are_computed_over_the_newest_calls() -> None:
     records = [{"event": "call", "id": str(n), "upstream": "up", "duration_ms": float(n)} for n in range(101)]
-    assert fed(records).percentiles("up") == (50.0, 95.0)
-    assert fed(records).percentiles("other") is None
+    assert feed_of(records).percentiles("up") == (50.0, 95.0)
+    assert feed_of(records).percentiles("other") is None
 
 
 async def test_no_call_is_kept_once_the_last_viewer_leaves() -> None:
     now = [0.0]
     watched = Watched()
     feed = Feed(watched, clock=lambda: now[0])  # type: ignore[arg-type]
-    news = feed.follow()
+    changed = feed.follow()
     assert watched.tap.sink is not None
     feed.take({"event": "call", "id": "1"}, ANONYMOUS)
-    assert news.is_set()
-    feed.unfollow(news)
+    assert changed.is_set()
+    feed.unfollow(changed)
     feed.close()
     assert (watched.tap.sink, feed.since, feed.find("1")) == (None, None, None)
     feed.watch()
@@ -79,11 +79,11 @@ async def test_no_call_is_kept_once_the_last_viewer_leaves() -> None:
 
 def test_long_texts_are_cut_and_hidden_characters_escaped_for_display() -> None:
     value = {"a\x1b": ["x" * 5000, "one\ntwo\u202e", 1, None, True], "deep": _nested(100)}
-    found = shown(value)
-    assert next(iter(found)) == "a\\x1b"
-    assert found["a\\x1b"][0].endswith("… (5,000 characters)")
-    assert found["a\\x1b"][1:] == ["one\ntwo\\u202e", 1, None, True]
-    assert "…" in json.dumps(found["deep"], ensure_ascii=False)
+    display = shown(value)
+    assert next(iter(display)) == "a\\x1b"
+    assert display["a\\x1b"][0].endswith("… (5,000 characters)")
+    assert display["a\\x1b"][1:] == ["one\ntwo\\u202e", 1, None, True]
+    assert "…" in json.dumps(display["deep"], ensure_ascii=False)
 
 
 def _nested(depth: int) -> Any:

@@ -88,9 +88,9 @@ def test_cookies_of_two_sessions_do_not_replace_each_other() -> None:
 
 async def attempt(served: ServedHub, body: Any, **headers: str) -> httpx2.Response:
     """A request for a session with these headers."""
-    sent = {"origin": served.base, "content-type": "application/json", **headers}
+    sent_headers = {"origin": served.base, "content-type": "application/json", **headers}
     async with httpx2.AsyncClient(base_url=served.base, timeout=PATIENCE) as http:
-        return await http.post("/ui/api/session", content=json.dumps(body), headers=sent)
+        return await http.post("/ui/api/session", content=json.dumps(body), headers=sent_headers)
 
 
 def test_many_sessions_of_callers_do_not_evict_the_local_users_session() -> None:
@@ -99,7 +99,7 @@ def test_many_sessions_of_callers_do_not_evict_the_local_users_session() -> None
     for name in range(MAX_SESSIONS):
         viewer = Viewer(Principal(f"p{name}"), "p", admin=False, network=True, token="x")
         opened = [sessions.begin(viewer) for _ in range(MAX_OF_ONE + 1)]
-        assert [one.ended for one in opened] == [True] + [False] * MAX_OF_ONE
+        assert [session.ended for session in opened] == [True] + [False] * MAX_OF_ONE
     assert len(sessions) == MAX_SESSIONS
     assert not machine.ended
 
@@ -195,18 +195,18 @@ async def test_ten_megabytes_instead_of_a_secret_are_refused(tmp_path: Path) -> 
 
 
 async def test_a_page_request_needs_both_cookie_and_token(tmp_path: Path) -> None:
-    async with served_hub(tmp_path, {}) as served, served.looking() as page, served.looking() as other:
-        both, more = page.headers, other.headers
-        wrong: list[dict[str, str]] = [
+    async with served_hub(tmp_path, {}) as served, served.looking() as page, served.looking() as second_page:
+        first, second = page.headers, second_page.headers
+        invalid: list[dict[str, str]] = [
             {},
-            {"cookie": both["cookie"]},
-            {"x-mcp-hub-page": both["x-mcp-hub-page"]},
-            {"cookie": both["cookie"], "x-mcp-hub-page": ""},
-            {"cookie": both["cookie"], "x-mcp-hub-page": more["x-mcp-hub-page"]},
-            {"cookie": more["cookie"], "x-mcp-hub-page": both["x-mcp-hub-page"]},
-            {**both, "cookie": both["cookie"] + "x"},
+            {"cookie": first["cookie"]},
+            {"x-mcp-hub-page": first["x-mcp-hub-page"]},
+            {"cookie": first["cookie"], "x-mcp-hub-page": ""},
+            {"cookie": first["cookie"], "x-mcp-hub-page": second["x-mcp-hub-page"]},
+            {"cookie": second["cookie"], "x-mcp-hub-page": first["x-mcp-hub-page"]},
+            {**first, "cookie": first["cookie"] + "x"},
         ]
-        for headers in wrong:
+        for headers in invalid:
             for path in ("state", "calls", "calls/x", "events", "nothing"):
                 answer = await page.http.get(f"/ui/api/{path}", headers=headers)
                 assert answer.status_code == 401, (path, headers)
@@ -271,8 +271,8 @@ async def test_only_files_of_the_page_are_served(tmp_path: Path, path: str) -> N
 async def test_an_unchanged_static_file_is_answered_304(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, httpx2.AsyncClient(base_url=served.base) as http:
         first = await http.get("/ui")
-        again = await http.get("/ui", headers={"if-none-match": first.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
+        second = await http.get("/ui", headers={"if-none-match": first.headers["etag"]})
+        assert (second.status_code, second.content) == (304, b"")
         assert (await http.head("/ui")).content == b""
         assert (await http.post("/ui", json={}, headers={"origin": served.base})).status_code == 405
 
@@ -297,19 +297,19 @@ async def test_the_root_url_shows_a_browser_a_link_to_the_page(tmp_path: Path) -
 
 async def test_a_cross_site_navigation_is_accepted_only_at_the_sign_in_return_path(tmp_path: Path) -> None:
     """The site of the sign-in leads it here, by a navigation."""
-    led = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    navigation = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     embedded = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
     async with served_hub(tmp_path, {}) as served, httpx2.AsyncClient(base_url=served.base) as http:
-        assert (await http.get("/ui/return?code=x&state=y", headers=led)).status_code == 400
+        assert (await http.get("/ui/return?code=x&state=y", headers=navigation)).status_code == 400
         assert (await http.get("/ui/return?code=x&state=y", headers=embedded)).status_code == 403
-        assert (await http.get("/ui/return", headers={**led, "host": "evil.example"})).status_code == 421
+        assert (await http.get("/ui/return", headers={**navigation, "host": "evil.example"})).status_code == 421
         for path in ("/ui", "/ui/api/state", "/mcp"):
-            assert (await http.get(path, headers=led)).status_code == 403
+            assert (await http.get(path, headers=navigation)).status_code == 403
     async with (
         served_hub(tmp_path, {}, {"ui": False}) as served,
         httpx2.AsyncClient(base_url=served.base) as http,
     ):
-        assert (await http.get("/ui/return", headers=led)).status_code == 403
+        assert (await http.get("/ui/return", headers=navigation)).status_code == 403
 
 
 def test_the_page_is_served_by_default_only_on_loopback() -> None:
@@ -335,7 +335,7 @@ async def test_a_caller_signs_in_with_its_own_token(tmp_path: Path) -> None:
         served_hub(tmp_path, {"a": fake()}, NETWORK, profiles=PROFILES) as served,
         served.looking(token=TOKENS["alice"]) as alice,
     ):
-        assert alice.who == {"principal": "alice", "label": "alice", "admin": False, "network": True}
+        assert alice.viewer == {"principal": "alice", "label": "alice", "admin": False, "network": True}
         assert (await alice.get("state")).status_code == 200
 
 
@@ -356,7 +356,7 @@ async def test_a_principal_configured_as_admin_sees_all_servers(tmp_path: Path) 
         served_hub(tmp_path, {"a": fake(), "b": fake()}, listen, profiles=PROFILES) as served,
         served.looking(token=TOKENS["alice"]) as ann,
     ):
-        assert ann.who["admin"] is True
+        assert ann.viewer["admin"] is True
         assert [row["server"] for row in (await ann.found("state"))["servers"]] == ["a", "b"]
 
 
@@ -367,7 +367,7 @@ async def test_a_verified_subject_named_like_an_admin_is_no_admin(tmp_path: Path
         async with (
             served_hub(tmp_path, {"a": fake()}, listen) as served,
             served.looking(token=TOKENS["alice"]) as ann,
-            served.looking(token=issuer.token(sub="ann")) as other,
+            served.looking(token=issuer.token(sub="ann")) as verified,
         ):
-            assert [ann.who["admin"], other.who["admin"]] == [True, False]
-            assert await refusal(other, "restart", server="a") == (403, "not_admin")
+            assert [ann.viewer["admin"], verified.viewer["admin"]] == [True, False]
+            assert await refusal(verified, "restart", server="a") == (403, "not_admin")

@@ -62,8 +62,8 @@ async def test_the_listener_lives_as_long_as_its_page(tmp_path: Path, impatient:
                 impatient()
                 assert not await refuses(base)
         await until(lambda: refuses(base))
-        again, _ = await private_link(served)
-        assert not await refuses(again)
+        new_base, _ = await private_link(served)
+        assert not await refuses(new_base)
 
 
 async def test_a_private_listener_closes_once_no_link_is_waiting(tmp_path: Path, impatient: Callable[[], None]) -> None:
@@ -87,8 +87,8 @@ async def test_a_restarted_hub_on_the_same_port_rejects_earlier_page_sessions(tm
         headers, port = page.headers, served.port
         last = (await page.found("state"))["last_event_id"]
     async with (
-        served_hub(tmp_path / "two", {}, {"port": port}) as again,
-        httpx2.AsyncClient(base_url=again.base) as http,
+        served_hub(tmp_path / "two", {}, {"port": port}) as restarted,
+        httpx2.AsyncClient(base_url=restarted.base) as http,
     ):
         answer = await http.get("/ui/api/events", headers={**headers, "last-event-id": last})
         assert answer.status_code == 401

@@ -56,12 +56,12 @@ async def until_busy(served: ServedHub, server: str) -> None:
 
 async def newest(page: Any, **query: str) -> dict[str, Any]:
     """The newest record of a call."""
-    words = "&".join(f"{name}={value}" for name, value in query.items())
+    parameters = "&".join(f"{name}={value}" for name, value in query.items())
     async with asyncio.timeout(PATIENCE):
-        while not (calls := (await page.found(f"calls?{words}"))["calls"]):
+        while not (calls := (await page.found(f"calls?{parameters}"))["calls"]):
             pass
-    found: dict[str, Any] = calls[0]
-    return found
+    call: dict[str, Any] = calls[0]
+    return call
 
 
 async def test_a_run_streams_progress_and_its_result_and_is_recorded_with_each_rules_effect(
@@ -94,8 +94,8 @@ async def test_a_server_error_and_a_failing_tool_are_reported_with_their_codes(t
 async def test_an_invalid_run_request_is_refused_with_an_explanation(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         echo = {"tool": "a__echo"}
-        wrong: list[Any] = [{}, {"tool": 5}, {**echo, "arguments": []}, {**echo, "as": 5}, []]
-        for body in wrong:
+        bodies: list[Any] = [{}, {"tool": 5}, {**echo, "arguments": []}, {**echo, "as": 5}, []]
+        for body in bodies:
             answer = await post(page, "run", body)
             assert answer.status_code == 400
             assert answer.json()["error"]["cure"]
@@ -108,10 +108,10 @@ async def test_arguments_larger_than_a_client_may_send_are_refused_and_large_one
         answer = await post(page, "run", {"tool": "a__echo", "arguments": {"text": "x" * 10 * 1024 * 1024}})
         assert answer.status_code == 413
         assert "4,194,304" in answer.json()["error"]["message"]
-        passed = await result(page, "a__echo", {"text": "x" * 3 * 1024 * 1024})
-        shown = passed["content"][0]["text"]
-        assert shown.endswith("… (3,145,728 characters)")
-        assert len(shown) < 101_000
+        outcome = await result(page, "a__echo", {"text": "x" * 3 * 1024 * 1024})
+        echoed = outcome["content"][0]["text"]
+        assert echoed.endswith("… (3,145,728 characters)")
+        assert len(echoed) < 101_000
 
 
 async def test_a_result_of_many_megabytes_is_cut_and_an_image_is_shown_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -164,22 +164,22 @@ async def test_a_run_whose_client_goes_while_its_token_is_verified_is_not_carrie
     record = tmp_path / "record"
     async with issuing() as issuer:
         client_id, secret = CLIENT
-        asked = {"issuer": issuer.url, "endpoint": f"{issuer.url}/introspect", "client_id": client_id}
-        verify = {"introspection": {**asked, "client_secret": secret}, "cache": "1ms"}
-        issuer.known["token"] = issuer.claims(active=True)
+        endpoint = {"issuer": issuer.url, "endpoint": f"{issuer.url}/introspect", "client_id": client_id}
+        verify = {"introspection": {**endpoint, "client_secret": secret}, "cache": "1ms"}
+        issuer.introspections["token"] = issuer.claims(active=True)
         async with (
             served_hub(tmp_path, {"a": fake("--record", str(record))}, {"ui": True, "verify": verify}) as served,
             served.looking(token="token") as page,
         ):
-            issuer.hold, before = asyncio.Event(), len(issuer.asked)
+            issuer.hold, before = asyncio.Event(), len(issuer.requested_paths)
             body = json.dumps({"tool": "a__sleep", "arguments": {"seconds": 600}})
-            given = {**page.headers, "origin": page.base, "host": f"127.0.0.1:{served.port}"}
-            given |= {"content-type": "application/json", "content-length": str(len(body))}
-            head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+            headers = {**page.headers, "origin": page.base, "host": f"127.0.0.1:{served.port}"}
+            headers |= {"content-type": "application/json", "content-length": str(len(body))}
+            head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
             _, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writer.write(f"POST /ui/api/run HTTP/1.1\r\n{head}\r\n{body}".encode())
             async with asyncio.timeout(PATIENCE):
-                while len(issuer.asked) == before:
+                while len(issuer.requested_paths) == before:
                     await asyncio.sleep(0)
             linger = struct.pack("ii", 1, 0)  # the connection is reset
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -194,8 +194,8 @@ async def test_a_run_is_cancelled_when_its_page_session_ends(tmp_path: Path) -> 
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page, served.looking() as second:
         async with running(page, "a__sleep", {"seconds": 600}) as run:
             await until_busy(served, "a")
-            ended = await page.http.delete("/ui/api/session", headers={**page.headers, "origin": page.base})
-            assert ended.status_code == 200
+            response = await page.http.delete("/ui/api/session", headers={**page.headers, "origin": page.base})
+            assert response.status_code == 200
             assert (await run.end())[0] == "error"
         await until_idle(served, "a")
         assert (await newest(second, server="a"))["verdict"] == "cancelled"
@@ -218,7 +218,11 @@ async def test_a_run_that_reports_progress_all_the_time_ends_with_the_token_of_i
 
 
 async def test_the_first_of_two_answers_to_an_elicitation_on_the_page_counts(tmp_path: Path) -> None:
-    async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page, served.looking() as other:
+    async with (
+        served_hub(tmp_path, {"a": asking()}) as served,
+        served.looking() as page,
+        served.looking() as second_page,
+    ):
         async with running(page, "a__ask", ASKED) as run:
             question = await run.until("question")
             assert question["mode"] == "form"
@@ -226,18 +230,18 @@ async def test_the_first_of_two_answers_to_an_elicitation_on_the_page_counts(tmp
             assert question["server"] == "a"
             assert question["schema"] == ASKED["params"]["requestedSchema"]  # type: ignore[index]
             body = {"id": question["id"], "action": "accept", "content": {"colour": "green"}}
-            for wrong in ({**body, "action": "run"}, {**body, "content": []}):
-                assert (await post(page, "answer", wrong)).status_code == 400
+            for invalid in ({**body, "action": "run"}, {**body, "content": []}):
+                assert (await post(page, "answer", invalid)).status_code == 400
             assert (await post(page, "answer", {**body, "id": "hub-1"})).status_code == 404
-            assert (await post(other, "answer", body)).status_code == 404, "a question is its own page's alone"
-            both = await asyncio.gather(
+            assert (await post(second_page, "answer", body)).status_code == 404, "a question is its own page's alone"
+            responses = await asyncio.gather(
                 post(page, "answer", body), post(page, "answer", {**body, "content": {"colour": "red"}})
             )
-            assert sorted(one.status_code for one in both) == [200, 409]
+            assert sorted(response.status_code for response in responses) == [200, 409]
             _, data = await run.end()
-        won = "green" if both[0].status_code == 200 else "red"
-        answered = json.loads(data["content"][0]["text"])
-        assert answered["result"] == {"action": "accept", "content": {"colour": won}}
+        won = "green" if responses[0].status_code == 200 else "red"
+        reply = json.loads(data["content"][0]["text"])
+        assert reply["result"] == {"action": "accept", "content": {"colour": won}}
         assert (await post(page, "answer", body)).status_code == 404
 
 
@@ -309,33 +313,33 @@ async def test_a_refused_tool_is_unknown_by_every_name_to_every_principal_it_is_
         served.looking(token=GUEST) as guest,
     ):
         as_guest: dict[str, Any] = {"as": "guest"}
-        seen: list[tuple[OpenPage, dict[str, Any]]] = [(boss, {}), (boss, as_guest), (guest, {})]
+        views: list[tuple[OpenPage, dict[str, Any]]] = [(boss, {}), (boss, as_guest), (guest, {})]
         names = ("a__add", "a/add", "add", "a__ADD", "hub_call", "A__add", "a__add ")
         for name in names:
-            for page, more in seen:
-                async with running(page, name, {"a": 1, "b": 2}, **more) as run:
+            for page, fields in views:
+                async with running(page, name, {"a": 1, "b": 2}, **fields) as run:
                     kind, data = await run.end()
                 assert (kind, data["message"]) == ("error", f"Unknown tool: {name}")
-        for page, more in [(boss, as_guest), (guest, {}), (guest, as_guest)]:
-            async with running(page, "a__pid", **more) as run:
+        for page, fields in [(boss, as_guest), (guest, {}), (guest, as_guest)]:
+            async with running(page, "a__pid", **fields) as run:
                 assert (await run.end())[1]["message"] == "Unknown tool: a__pid"
-            assert await text(page, "a__echo", {"text": "x"}, **more) == "x"
+            assert await text(page, "a__echo", {"text": "x"}, **fields) == "x"
         assert await text(boss, "a__pid")
         assert (await post(guest, "run", {"tool": "a__echo", "as": "boss"})).status_code == 404
         assert (await newest(boss, text="a__pid", verdict="ok"))["principal"] == "boss"
-        asked = await newest(boss, text="run_as")
-        assert (asked["event"], asked["principal"]) == ("action", "boss")
+        action = await newest(boss, text="run_as")
+        assert (action["event"], action["principal"]) == ("action", "boss")
 
 
 async def test_the_quota_of_a_principal_counts_for_its_runs(tmp_path: Path) -> None:
     listen = {"ui": True, "principals": {"other": {"token": OTHER, "limits": {"rate": 1}}}}
     async with served_hub(tmp_path, {"a": fake()}, listen) as served, served.looking(token=OTHER) as page:
-        found: list[bool] = []
-        while len(found) < 100 and True not in found:
+        errors: list[bool] = []
+        while len(errors) < 100 and True not in errors:
             async with running(page, "a__echo", {"text": "x"}) as run:
-                found.append((await run.end())[1].get("isError", False))
-        assert found[0] is False
-        assert True in found
+                errors.append((await run.end())[1].get("isError", False))
+        assert errors[0] is False
+        assert True in errors
 
 
 async def test_a_reload_lets_a_running_tool_finish(tmp_path: Path) -> None:
@@ -368,17 +372,17 @@ async def test_more_than_eight_runs_at_once_are_refused(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         async with asyncio.TaskGroup() as group:
             holding = asyncio.Event()
-            begun = asyncio.Semaphore(0)
+            started = asyncio.Semaphore(0)
 
             async def hold() -> None:
                 async with running(page, "a__sleep", {"seconds": 600}):
-                    begun.release()
+                    started.release()
                     await holding.wait()
 
             for _ in range(8):
                 group.create_task(hold())
             for _ in range(8):
-                await begun.acquire()
+                await started.acquire()
             answer = await post(page, "run", {"tool": "a__echo", "arguments": {}})
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "runs")
             holding.set()

@@ -73,7 +73,7 @@ async def test_a_call_refused_by_a_rule_does_not_count_as_a_server_error(tmp_pat
         for page in (boss, ann):
             (up,) = (await page.found("state"))["servers"]
             assert up["errors"] == 1, "the call that the server failed"
-            verdicts = {one["name"]: one["verdict"] for one in await settled(page, 5)}
+            verdicts = {entry["name"]: entry["verdict"] for entry in await settled(page, 5)}
             assert verdicts == {
                 "up__echo": "ok",
                 "up__crash": "refused",
@@ -95,11 +95,11 @@ async def test_clients_are_listed_with_their_declared_capabilities(tmp_path: Pat
         await modern.text("up__echo", {"text": "x"})
         await settled(page, 2)
         clients = (await page.found("state"))["clients"]
-        declared = [one for one in clients if one["declared"]]
-        assert [one["declared"] for one in declared] == [{"roots": {"listChanged": True}}]
+        declared = [entry for entry in clients if entry["declared"]]
+        assert [entry["declared"] for entry in declared] == [{"roots": {"listChanged": True}}]
         assert (declared[0]["name"], declared[0]["version"], declared[0]["calls"]) == ("v", "1", 1)
         assert declared[0]["era"] == "handshake"
-        assert [(one["name"], one["calls"]) for one in clients if one["era"] == "modern"] == [("raw", 1)]
+        assert [(entry["name"], entry["calls"]) for entry in clients if entry["era"] == "modern"] == [("raw", 1)]
 
 
 async def test_clients_are_listed_in_order_of_connection(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_clients_are_listed_in_order_of_connection(tmp_path: Path) -> None
             client.session = {}
             info = {"name": name, "version": "1"}
             await client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
-        assert [one["name"] for one in (await page.found("state"))["clients"]] == ["v", *names]
+        assert [entry["name"] for entry in (await page.found("state"))["clients"]] == ["v", *names]
 
 
 async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) ->
             await client.text("up__echo", {"text": str(number)})
         await client.call("up__nothing")
         calls = await settled(page, 6)
-        assert [one["name"] for one in calls] == ["up__nothing"] + ["up__echo"] * 5
+        assert [entry["name"] for entry in calls] == ["up__nothing"] + ["up__echo"] * 5
         assert (calls[0]["verdict"], calls[0]["server"], calls[1]["tool"]) == ("refused", None, "echo")
         first = await page.found("calls?limit=4")
-        rest = await page.found(f"calls?limit=4&before={first['calls'][-1]['id']}")
-        assert (first["more"], rest["more"]) == (True, False)
-        assert [one["id"] for one in first["calls"] + rest["calls"]] == [one["id"] for one in calls]
+        second = await page.found(f"calls?limit=4&before={first['calls'][-1]['id']}")
+        assert (first["more"], second["more"]) == (True, False)
+        assert [entry["id"] for entry in first["calls"] + second["calls"]] == [entry["id"] for entry in calls]
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ async def test_calls_can_be_filtered_by_query_parameters(tmp_path: Path, query: 
         await client.text("up__echo", {"text": "x"})
         await client.call("up__nothing")
         await settled(page, 2)
-        assert [one["name"] for one in (await page.found(f"calls?{query}"))["calls"]] == names
+        assert [entry["name"] for entry in (await page.found(f"calls?{query}"))["calls"]] == names
 
 
 async def test_one_call_shows_its_route_and_the_effect_of_every_rule_without_secrets(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
         await client.text("up__echo", {"text": "x", "api_key": SECRET})
         (call,) = await settled(page, 1)
-        found = await page.found(f"calls/{call['id']}")
-        assert found["route"] == {"server": "up", "tool": "echo", "name": "up__echo", "run": None}
-        assert {"access", "validate", "upstream"} <= {step["policy"] for step in found["steps"]}
-        assert found["call"]["arguments"]["text"] == "x"
-        assert SECRET not in json.dumps(found)
+        details = await page.found(f"calls/{call['id']}")
+        assert details["route"] == {"server": "up", "tool": "echo", "name": "up__echo", "run": None}
+        assert {"access", "validate", "upstream"} <= {step["policy"] for step in details["steps"]}
+        assert details["call"]["arguments"]["text"] == "x"
+        assert SECRET not in json.dumps(details)
         assert (await page.get("calls/unknown")).status_code == 404
 
 
@@ -186,27 +186,27 @@ async def test_a_caller_sees_only_its_profile_and_its_own_calls(tmp_path: Path, 
     ):
         await of_alice.text("a__add", {"a": 1, "b": 2})
         await of_bob.text("b__echo", {"text": "private"})
-        every = await settled(carol, 2)
-        assert {one["principal"] for one in every} == {"alice", "bob"}
-        for page, server, mine in ((alice, "a", "alice"), (bob, "b", "bob")):
+        all_calls = await settled(carol, 2)
+        assert {entry["principal"] for entry in all_calls} == {"alice", "bob"}
+        for page, server, principal in ((alice, "a", "alice"), (bob, "b", "bob")):
             state = await page.found("state")
             (row,) = state["servers"]
             assert (row["server"], row["tools"], row["calls"]) == (server, 1, 1)
             hidden = [row[name] for name in ("pid", "restarts", "p50_ms", "running")]
             assert hidden == [None] * 4
             assert row["stderr"] == []
-            assert {one["principal"] for one in state["clients"]} <= {mine}
+            assert {entry["principal"] for entry in state["clients"]} <= {principal}
             assert (state["rules"], state["config"], state["serving"]) == ([], None, [])
             assert state["configuration"]["files"] == []
             assert state["groups"] == []
             (call,) = (await page.found("calls"))["calls"]
-            assert call["principal"] == mine
-            other = next(one["id"] for one in every if one["principal"] != mine)
-            for foreign in (f"calls/{other}", "calls/none"):
-                answer = await page.get(foreign)
+            assert call["principal"] == principal
+            foreign_id = next(entry["id"] for entry in all_calls if entry["principal"] != principal)
+            for path in (f"calls/{foreign_id}", "calls/none"):
+                answer = await page.get(path)
                 assert answer.status_code == 404
-            assert (await page.found(f"calls?before={other}"))["calls"] in ([], [call])
-        assert {one["server"] for one in (await carol.found("state"))["servers"]} == {"a", "b", "c"}
+            assert (await page.found(f"calls?before={foreign_id}"))["calls"] in ([], [call])
+        assert {entry["server"] for entry in (await carol.found("state"))["servers"]} == {"a", "b", "c"}
 
 
 async def test_a_caller_cannot_see_that_a_rule_hides_a_name_it_called(tmp_path: Path) -> None:
@@ -223,13 +223,15 @@ async def test_a_caller_cannot_see_that_a_rule_hides_a_name_it_called(tmp_path: 
         await settled(carol, 3)
         rows = (await alice.found("calls"))["calls"]
         differ = {"id", "time", "name"}
-        unknown, *others = [{key: value for key, value in row.items() if key not in differ} for row in rows]
-        assert others == [unknown] * 2
+        unknown, *hidden_rows = [{key: value for key, value in row.items() if key not in differ} for row in rows]
+        assert hidden_rows == [unknown] * 2
         assert (unknown["reason"], unknown["policy"], unknown["server"]) == ("unknown", None, None)
         for row in rows:
-            found = await alice.found(f"calls/{row['id']}")
-            assert found["steps"] == []
-            assert not {"policy", "notes", "upstream", "peer"} & {key for key, value in found["call"].items() if value}
+            details = await alice.found(f"calls/{row['id']}")
+            assert details["steps"] == []
+            assert not {"policy", "notes", "upstream", "peer"} & {
+                key for key, value in details["call"].items() if value
+            }
         assert (await alice.found("calls?server=b"))["calls"] == []
         assert {row["reason"] for row in (await carol.found("calls"))["calls"]} > {"unknown"}
 
@@ -254,14 +256,14 @@ async def test_rules_groups_and_profiles_have_their_configuration_line(tmp_path:
         async with served.looking() as page:
             state = await page.found("state")
             name = served.config.name
-            where = {(one["policy"], one["key"], one["server"]): one["where"] for one in state["rules"]}
-            assert where["access", "blacklist", None] == f"{name}:5"
-            assert where["access", "disable_tools", "up"] == f"{name}:10"
+            locations = {(entry["policy"], entry["key"], entry["server"]): entry["where"] for entry in state["rules"]}
+            assert locations["access", "blacklist", None] == f"{name}:5"
+            assert locations["access", "disable_tools", "up"] == f"{name}:10"
             (group,) = state["groups"]
             assert (group["name"], group["active"], group["tools"], group["where"]) == ("daily", True, 1, f"{name}:2")
-            assert [(one["name"], one["where"]) for one in state["profiles"]] == [("adding", f"{name}:4")]
+            assert [(entry["name"], entry["where"]) for entry in state["profiles"]] == [("adding", f"{name}:4")]
             assert SECRET not in json.dumps(state)
-            assert not any(one["key"] in ("command", "args", "env", "cache_dir") for one in state["rules"])
+            assert not any(entry["key"] in ("command", "args", "env", "cache_dir") for entry in state["rules"])
 
 
 async def test_reloads_and_findings_are_reported(tmp_path: Path) -> None:
@@ -274,11 +276,11 @@ async def test_reloads_and_findings_are_reported(tmp_path: Path) -> None:
         served.config.write_text("{")
         assert not await served.reloader.reload()
         configuration = (await page.found("state"))["configuration"]
-        refused, taken = configuration["reloads"]
-        assert "started second" in taken["changed"]
-        assert taken["problem"] is None
-        assert "servers.json:1" in refused["problem"]
-        assert configuration["problem"] == refused["problem"]
+        failed, applied = configuration["reloads"]
+        assert "started second" in applied["changed"]
+        assert applied["problem"] is None
+        assert "servers.json:1" in failed["problem"]
+        assert configuration["problem"] == failed["problem"]
 
 
 async def test_texts_of_servers_and_clients_are_escaped_and_cut(tmp_path: Path) -> None:

@@ -42,9 +42,18 @@ def test_the_page_has_no_inline_script_style_or_handler() -> None:
 
 
 def test_every_script_module_is_preloaded_and_every_resource_is_local() -> None:
-    preloaded = {of["href"] for tag, of in Index().tags if tag == "link" and of.get("rel") == "modulepreload"}
+    preloaded = {
+        attributes["href"]
+        for tag, attributes in Index().tags
+        if tag == "link" and attributes.get("rel") == "modulepreload"
+    }
     assert preloaded == {f"/ui/static/{path.name}" for path in MODULES}
-    addresses = [value for _, of in Index().tags for name in ("href", "src") if (value := of.get(name)) is not None]
+    addresses = [
+        value
+        for _, attributes in Index().tags
+        for name in ("href", "src")
+        if (value := attributes.get(name)) is not None
+    ]
     assert all(address.startswith("/ui/static/") or address == "data:," for address in addresses)
 
 
@@ -70,4 +79,6 @@ def test_every_export_of_a_module_is_used_elsewhere() -> None:
     texts = {path: path.read_text() for path in MODULES}
     for path, text in texts.items():
         for name in re.findall(r"^export (?:async )?(?:function\*?|class|const) (\w+)", text, re.MULTILINE):
-            assert any(re.search(rf"\b{name}\b", other) for at, other in texts.items() if at != path), (path.name, name)
+            assert any(
+                re.search(rf"\b{name}\b", other_text) for other_path, other_text in texts.items() if other_path != path
+            ), (path.name, name)

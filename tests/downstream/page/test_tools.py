@@ -18,15 +18,15 @@ pytestmark = pytest.mark.anyio
 
 
 async def rows(page: OpenPage, seen_as: str = "") -> dict[str, dict[str, Any]]:
-    found = await page.found(f"tools?as={seen_as}")
-    assert found["as"] == (seen_as or None) or not page.who["admin"]
-    return {row["name"]: row for row in found["tools"]}
+    body = await page.found(f"tools?as={seen_as}")
+    assert body["as"] == (seen_as or None) or not page.viewer["admin"]
+    return {row["name"]: row for row in body["tools"]}
 
 
 async def test_every_tool_is_listed_with_its_token_cost_and_its_description(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
-        found = await rows(page)
-        echo = found["a__echo"]
+        tools = await rows(page)
+        echo = tools["a__echo"]
         assert echo == {
             "name": "a__echo",
             "server": "a",
@@ -39,7 +39,7 @@ async def test_every_tool_is_listed_with_its_token_cost_and_its_description(tmp_
         }
         assert echo["tokens"] > 10
         state = await page.found("state")
-        assert state["totals"]["tokens"] == sum(row["tokens"] for row in found.values())
+        assert state["totals"]["tokens"] == sum(row["tokens"] for row in tools.values())
 
 
 async def test_an_admin_sees_a_principals_tools_and_why_others_are_hidden(tmp_path: Path) -> None:
@@ -50,12 +50,12 @@ async def test_an_admin_sees_a_principals_tools_and_why_others_are_hidden(tmp_pa
         served.looking(token=ADMIN) as boss,
     ):
         assert (await boss.found("tools"))["principals"] == ["boss", "guest", "other"]
-        everybody, guest = await rows(boss), await rows(boss, "guest")
-        assert everybody["a__add"]["hidden_by"] == "servers.a: filter of tools"
-        assert everybody["a__count"]["hidden_by"] == "groups.maths: inactive"
-        assert everybody["a__pid"]["hidden_by"] is None
-        assert guest["a__pid"]["hidden_by"] == "not in profile 'small'"
-        assert guest["a__echo"]["hidden_by"] is None
+        all_tools, guest_tools = await rows(boss), await rows(boss, "guest")
+        assert all_tools["a__add"]["hidden_by"] == "servers.a: filter of tools"
+        assert all_tools["a__count"]["hidden_by"] == "groups.maths: inactive"
+        assert all_tools["a__pid"]["hidden_by"] is None
+        assert guest_tools["a__pid"]["hidden_by"] == "not in profile 'small'"
+        assert guest_tools["a__echo"]["hidden_by"] is None
         await act(boss, "groups", states={"maths": True})
         assert (await rows(boss))["a__count"]["hidden_by"] is None
         assert (await boss.get("tools?as=nobody")).status_code == 404
@@ -94,21 +94,21 @@ async def test_a_tool_shows_its_listed_and_original_definition_and_the_effect_of
     tools = {"echo": {"name": "say", "description": "Says it.", "preset": {"text": "hello"}}}
     servers = {"a": fake(tools=tools, disable_tools=["add"])}
     async with served_hub(tmp_path, servers) as served, served.looking() as page:
-        found = await page.found("tools/a__say")
-        assert found["definition"]["description"] == "Says it."
-        assert "text" not in found["definition"]["inputSchema"]["properties"]
-        assert found["original"]["name"] == "echo"
-        assert "text" in found["original"]["inputSchema"]["properties"]
-        rules = {rule["policy"]: rule["did"] for rule in found["rules"]}
+        details = await page.found("tools/a__say")
+        assert details["definition"]["description"] == "Says it."
+        assert "text" not in details["definition"]["inputSchema"]["properties"]
+        assert details["original"]["name"] == "echo"
+        assert "text" in details["original"]["inputSchema"]["properties"]
+        rules = {rule["policy"]: rule["did"] for rule in details["rules"]}
         assert rules["presentation"] == "renames it to say; changes description"
         assert rules["preset"] == "changes inputSchema"
         assert rules["access"] == "passes it"
         hidden = await page.found("tools/a__add")
         assert hidden["definition"] is None
         assert hidden["original"]["name"] == "add"
-        did = {rule["policy"]: rule["did"] for rule in hidden["rules"]}
-        assert did["access"] == "hides it: servers.a: filter of tools"
-        assert next(iter(did)) == "access"
+        effects = {rule["policy"]: rule["did"] for rule in hidden["rules"]}
+        assert effects["access"] == "hides it: servers.a: filter of tools"
+        assert next(iter(effects)) == "access"
 
 
 async def test_five_thousand_tools_are_one_response_below_1500_kilobytes(tmp_path: Path) -> None:
@@ -139,12 +139,12 @@ async def test_a_definition_of_nearly_a_megabyte_is_cut_and_hostile_texts_are_es
     ]
     lists.write_text(json.dumps({"tools": tools}))
     async with served_hub(tmp_path, {"a": fake("--lists", str(lists))}) as served, served.looking() as page:
-        found = await rows(page)
-        assert "a__bad" in found
-        assert "\u202e" not in found["a__bad"]["line"] + found["a__bad"]["title"]
+        listed = await rows(page)
+        assert "a__bad" in listed
+        assert "\u202e" not in listed["a__bad"]["line"] + listed["a__bad"]["title"]
         detail = await page.found("tools/a__long")
         assert detail["definition"]["description"].endswith("… (900,000 characters)")
-        assert len(found["a__long"]["line"]) < 200
+        assert len(listed["a__long"]["line"]) < 200
         answer = await page.get("tools/a__bad")
         assert answer.headers["content-type"].startswith("application/json")
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -161,20 +161,20 @@ async def test_only_admins_get_the_token_costs_of_each_exposure_mode(tmp_path: P
         async with asyncio.timeout(PATIENCE):
             while (await page.found("calls"))["calls"] == []:
                 await asyncio.sleep(0)
-        found = await page.found("costs")
-        assert found == without_tools(costs_of(served.hub))
-        ways = {one["way"]: one["tokens"] for one in found["ways"]}
-        assert list(ways) == ["all", "groups", "search", "code"]
-        assert ways["all"] > max(ways["search"], ways["code"])
-        assert [one["tools"] for one in found["groups"]] == [1]
-        (server,) = found["servers"]
-        assert found["never_called"]["tools"] == server["never_called"] == server["tools"] - 1
-        assert 0 < found["never_called"]["tokens"] < server["tokens"]
+        costs = await page.found("costs")
+        assert costs == without_tools(costs_of(served.hub))
+        modes = {entry["way"]: entry["tokens"] for entry in costs["ways"]}
+        assert list(modes) == ["all", "groups", "search", "code"]
+        assert modes["all"] > max(modes["search"], modes["code"])
+        assert [entry["tools"] for entry in costs["groups"]] == [1]
+        (server,) = costs["servers"]
+        assert costs["never_called"]["tools"] == server["never_called"] == server["tools"] - 1
+        assert 0 < costs["never_called"]["tokens"] < server["tokens"]
         assert (await guest.get("costs")).status_code == 404
 
 
 def without_tools(costs: dict[str, Any]) -> dict[str, Any]:
     """The costs as the page is told them: of the tools that nobody has called only how many there are."""
-    unused = [one["tokens"] for one in costs["tools"] if one["calls"] == 0 and one["server"]]
-    kept = {name: costs[name] for name in ("client", "ways", "groups", "servers")}
-    return {**kept, "never_called": {"tools": len(unused), "tokens": sum(unused)}}
+    unused = [tool["tokens"] for tool in costs["tools"] if tool["calls"] == 0 and tool["server"]]
+    totals = {name: costs[name] for name in ("client", "ways", "groups", "servers")}
+    return {**totals, "never_called": {"tools": len(unused), "tokens": sum(unused)}}

@@ -41,12 +41,12 @@ async def test_many_calls_are_batched_into_few_events(tmp_path: Path) -> None:
         feed = served.access.page.feed
         for number in range(1000):
             feed.take({"event": "call", "id": str(number), "verdict": "ok"}, ANONYMOUS)
-        told: list[str] = []
-        while len(told) < 1000:
+        ids: list[str] = []
+        while len(ids) < 1000:
             rows = await events.next("calls")
             assert len(rows) <= MAX_EVENT_CALLS
-            told += [row["id"] for row in rows]
-        assert told == [str(number) for number in range(1000)]
+            ids += [row["id"] for row in rows]
+        assert ids == [str(number) for number in range(1000)]
         assert len(events.seen) <= 1000 // MAX_EVENT_CALLS + 4
 
 
@@ -91,14 +91,14 @@ async def test_a_caller_receives_only_events_of_its_own_calls(tmp_path: Path) ->
         alice.events() as events,
     ):
         feed = served.access.page.feed
-        for id, who in (("foreign", "bob"), ("own", "alice"), ("also-foreign", "")):
-            feed.take({"event": "call", "id": id}, Principal(who))
+        for id, principal in (("foreign", "bob"), ("own", "alice"), ("also-foreign", "")):
+            feed.take({"event": "call", "id": id}, Principal(principal))
         feed.take({"event": "refused", "cause": "host", "said": "secret.example"}, None)
         feed.take({"event": "call", "id": "last"}, Principal("alice"))
-        told: list[str] = []
-        while "last" not in told:
-            told += [row["id"] for row in await events.next("calls")]
-        assert told == ["own", "last"]
+        ids: list[str] = []
+        while "last" not in ids:
+            ids += [row["id"] for row in await events.next("calls")]
+        assert ids == ["own", "last"]
 
 
 async def test_a_reload_is_sent_to_an_open_page(tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ async def test_a_stream_ends_with_its_session(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {}) as served,
         served.looking() as page,
-        served.looking() as other,
+        served.looking() as second_page,
         page.events() as events,
     ):
         headers = {**page.headers, "origin": served.base}
-        assert (await other.http.delete("/ui/api/session", headers=headers)).status_code == 200
+        assert (await second_page.http.delete("/ui/api/session", headers=headers)).status_code == 200
         assert await events.next("bye") == {"reason": "the session has ended"}
 
 
@@ -151,22 +151,22 @@ async def test_a_busy_stream_ends_with_the_token_of_its_caller(tmp_path: Path, m
         served.app.take(Listen(port=served.port, principals={"bob": {"token": TOKENS["bob"]}}))  # type: ignore[dict-item]
         for number in range(20):
             served.access.page.feed.take({"event": "call", "id": str(number)}, Principal("alice"))
-            told = await events.next("calls", "bye")
-            if isinstance(told, dict):
+            event = await events.next("calls", "bye")
+            if isinstance(event, dict):
                 break
-        assert told == {"reason": "the session has ended"}
+        assert event == {"reason": "the session has ended"}
 
 
 async def test_open_streams_of_one_page_are_limited_and_closed_ones_are_not_counted(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         opened = [page.events() for _ in range(MAX_STREAMS)]
-        for one in opened:
-            await one.__aenter__()
+        for stream in opened:
+            await stream.__aenter__()
         answer = await page.get("events", accept="text/event-stream")
         assert answer.status_code == 429
         assert answer.json()["error"]["code"] == "streams"
-        for one in opened:
-            await one.__aexit__(None, None, None)
+        for stream in opened:
+            await stream.__aexit__(None, None, None)
         (session,) = served.access.page.sessions
         async with asyncio.timeout(PATIENCE):
             while session.streams:

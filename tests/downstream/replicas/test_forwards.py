@@ -35,7 +35,7 @@ class Receiver:
         self.gate = ForwardGate(lambda: KEYS, self.members, lambda: self.now)
 
     def sealed(self, keys: ReplicaKeys = KEYS, kind: str = KIND, **changed: Any) -> str:
-        given = {
+        fields = {
             "to": self.members.me.owner,
             "method": "POST",
             "principal": "ann",
@@ -44,15 +44,15 @@ class Receiver:
             "nonce": secrets.token_hex(8),
             **changed,
         }
-        return keys.seal(kind, msgspec.to_builtins(Forward(**given)))
+        return keys.seal(kind, msgspec.to_builtins(Forward(**fields)))
 
 
 def test_a_forward_sealed_by_a_replica_is_accepted_once() -> None:
     replica = Receiver()
     sealed = replica.sealed()
-    taken = replica.gate.opened(sealed, BODY)
-    assert isinstance(taken, Forward)
-    assert taken.principal == "ann"
+    forward = replica.gate.opened(sealed, BODY)
+    assert isinstance(forward, Forward)
+    assert forward.principal == "ann"
     assert replica.gate.opened(sealed, BODY) == 403
 
 
@@ -60,8 +60,8 @@ def test_a_forward_is_refused_with_another_body_or_a_changed_seal() -> None:
     replica = Receiver()
     assert replica.gate.opened(replica.sealed(), BODY + b" ") == 403
     payload, _, mac = replica.sealed().partition(".")
-    other = replica.sealed(principal="bob").partition(".")[0]
-    for forged in (f"{other}.{mac}", f"{payload}.{mac[:-2]}AA", f"{payload}.", payload, "", "x" * 50_000):
+    other_payload = replica.sealed(principal="bob").partition(".")[0]
+    for forged in (f"{other_payload}.{mac}", f"{payload}.{mac[:-2]}AA", f"{payload}.", payload, "", "x" * 50_000):
         assert replica.gate.opened(forged, BODY) == 403
 
 
@@ -75,8 +75,8 @@ def test_a_request_that_no_replica_sealed_as_a_forward_is_refused() -> None:
 @pytest.mark.parametrize("away", [-31.0, 31.0, float("nan"), float("-inf")])
 def test_a_forward_outside_its_time_window_is_refused(away: float) -> None:
     replica = Receiver()
-    at = replica.now + away
-    assert replica.gate.opened(replica.sealed(at=at if at == at else 0.0), BODY) == 403
+    timestamp = replica.now + away
+    assert replica.gate.opened(replica.sealed(at=timestamp if timestamp == timestamp else 0.0), BODY) == 403
 
 
 def test_an_accepted_forward_is_remembered_while_it_is_valid() -> None:
@@ -91,8 +91,8 @@ def test_an_accepted_forward_is_remembered_while_it_is_valid() -> None:
 
 def test_a_forward_for_another_replica_or_an_earlier_lease_is_returned() -> None:
     replica = Receiver()
-    for to in ("another:1", f"{replica.members.me.id}:0"):
-        assert replica.gate.opened(replica.sealed(to=to), BODY) == 421
+    for address in ("another:1", f"{replica.members.me.id}:0"):
+        assert replica.gate.opened(replica.sealed(to=address), BODY) == 421
 
 
 @pytest.mark.anyio
@@ -111,8 +111,8 @@ async def test_the_forward_path_refuses_requests_that_no_replica_sealed(tmp_path
         for header in ({}, {HEADER: client.session}, {HEADER: unsealed}):
             async with http.post(
                 f"{served.url}/replica", data=BODY, headers={**header, "Content-Type": "application/json"}
-            ) as got:
-                assert (got.status, await got.text()) == (403, "This is not for this replica.\n")
+            ) as answer:
+                assert (answer.status, await answer.text()) == (403, "This is not for this replica.\n")
         head = {"Authorization": f"Bearer {'t' * 40}"}
         async with http.get(f"{served.url}/metrics", headers=head) as response:
             assert 'mcp_hub_refusals_total{cause="replica"} 3' in await response.text()

@@ -32,8 +32,8 @@ class Replica:
             self.store, lambda: KEYS, "http://127.0.0.1:1", rejoined=self._rejoined, clock=self.clock
         )
         self.owners = Owners(self.store, self.member, self._ask_nobody, self.clock)
-        self.known: dict[str, Ownership] = {}
-        self.let_go: list[str] = []
+        self.ownerships: dict[str, Ownership] = {}
+        self.released: list[str] = []
         self.restored: list[str] = []
 
     def clock(self) -> float:
@@ -46,42 +46,42 @@ class Replica:
         self.reclaimed += 1
         self.owners.reclaim()
 
-    def what(self, name: str, *, began_here: bool = False) -> Ownership:
+    def ownership(self, name: str, *, began_here: bool = False) -> Ownership:
         """What this replica knows of something."""
-        if name not in self.known:
-            self.known[name] = made = Ownership(name, name, began_here=began_here)
-            made.let_go = lambda: self.let_go.append(name)
-            made.taken_over = lambda: self.restored.append(name)
-        return self.known[name]
+        if name not in self.ownerships:
+            self.ownerships[name] = entry = Ownership(name, name, began_here=began_here)
+            entry.let_go = lambda: self.released.append(name)
+            entry.taken_over = lambda: self.restored.append(name)
+        return self.ownerships[name]
 
     async def owns(self, name: str) -> bool:
         """Asks until it is known who owns something, and returns whether this replica does."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
-                    return await self.owners.elsewhere(self.what(name)) is None
+                    return await self.owners.elsewhere(self.ownership(name)) is None
                 except NotOwner:
                     await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
 async def replicas(count: int) -> AsyncIterator[tuple[RedisServer, list[Replica]]]:
-    async with redis_server() as server, joined([Replica(server) for _ in range(count)]) as made:
-        yield server, made
+    async with redis_server() as server, joined([Replica(server) for _ in range(count)]) as members:
+        yield server, members
 
 
 @asynccontextmanager
-async def joined(made: list[Replica]) -> AsyncIterator[list[Replica]]:
-    for one in made:
-        await one.member.join()
-    await until(lambda: all(one.member.count == len(made) for one in made))
+async def joined(members: list[Replica]) -> AsyncIterator[list[Replica]]:
+    for replica in members:
+        await replica.member.join()
+    await until(lambda: all(replica.member.count == len(members) for replica in members))
     try:
-        yield made
+        yield members
     finally:
-        for one in made:
-            await one.owners.close()
-            await one.member.leave()
-            await one.store.close()
+        for replica in members:
+            await replica.owners.close()
+            await replica.member.leave()
+            await replica.store.close()
 
 
 @contextmanager
@@ -99,122 +99,122 @@ def answers_lost(replica: Replica) -> Iterator[None]:
         yield
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not true():
+        while not condition():
             await asyncio.sleep(0.01)
 
 
 async def test_a_session_opened_at_one_replica_is_owned_by_it_at_all_replicas() -> None:
     async with replicas(2) as (_, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.begin(a.ownership("s", began_here=True))
         assert (await a.owns("s"), await b.owns("s")) == (True, False)
-        assert not a.what("s").restarted
-        assert (a.restored, b.restored, a.let_go) == ([], [], [])
+        assert not a.ownership("s").restarted
+        assert (a.restored, b.restored, a.released) == ([], [], [])
 
 
 async def test_a_loss_is_reported_only_if_something_was_open() -> None:
     async with replicas(2) as (_, (a, b)):
         for name in ("used", "unused"):
-            await a.owners.begin(a.what(name, began_here=True))
-        await a.owners.note_own(a.what("used"))
+            await a.owners.begin(a.ownership(name, began_here=True))
+        await a.owners.note_own(a.ownership("used"))
         await a.member.leave()
         assert await b.owns("used")
         assert await b.owns("unused")
-        assert (b.what("used").restarted, b.what("unused").restarted) == (True, False)
+        assert (b.ownership("used").restarted, b.ownership("unused").restarted) == (True, False)
         assert sorted(b.restored) == ["unused", "used"]
 
 
 async def test_a_returning_replica_keeps_what_no_other_replica_took() -> None:
     async with replicas(2) as (server, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
-        await a.owners.note_own(a.what("s"))
-        before = {one.member.me.owner for one in (a, b)}
+        await a.owners.begin(a.ownership("s", began_here=True))
+        await a.owners.note_own(a.ownership("s"))
+        before = {replica.member.me.owner for replica in (a, b)}
         server.pause()
-        await until(lambda: not before & {one.member.me.owner for one in (a, b)})
+        await until(lambda: not before & {replica.member.me.owner for replica in (a, b)})
         server.resume()
         await until(lambda: a.reclaimed == 1 and b.reclaimed == 1)
         assert await b.owns("s") is False
         assert await a.owns("s")
-        assert (a.what("s").restarted, a.let_go) == (False, [])
+        assert (a.ownership("s").restarted, a.released) == (False, [])
 
 
 async def test_a_returning_replica_drops_what_another_replica_took() -> None:
     async with replicas(2) as (_, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
-        await a.owners.note_own(a.what("s"))
+        await a.owners.begin(a.ownership("s", began_here=True))
+        await a.owners.note_own(a.ownership("s"))
         before = a.member.me.owner
         a.skipped += LEASE  # it was paused, and its record has ended
         await b.store.execute("DEL", b.store.key(f"member:{before}"))
         assert await b.owns("s")
-        assert b.what("s").restarted
-        await until(lambda: a.let_go == ["s"])
+        assert b.ownership("s").restarted
+        await until(lambda: a.released == ["s"])
         assert not await a.owns("s")
 
 
 async def test_after_the_store_loses_its_data_each_owner_keeps_what_it_owned() -> None:
     async with replicas(2) as (server, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
-        await a.owners.note_own(a.what("s"))
+        await a.owners.begin(a.ownership("s", began_here=True))
+        await a.owners.note_own(a.ownership("s"))
         await server.kill()
         await until(lambda: a.store.is_unavailable and b.store.is_unavailable)
         await server.start()
         await until(lambda: a.reclaimed == 1 and b.reclaimed == 1)
         assert await b.owns("s") is False
         assert await a.owns("s")
-        assert (a.what("s").restarted, a.let_go) == (False, [])
+        assert (a.ownership("s").restarted, a.released) == (False, [])
 
 
 async def test_a_replica_paused_while_the_store_was_away_asks_it_before_it_writes_as_the_owner(tmp_path: Path) -> None:
     async with redis_server() as server:
         line = Line(server, tmp_path / "line.sock")
         async with await line.listen(), joined([Replica(line), Replica(server)]) as (a, b):
-            await a.owners.begin(a.what("s", began_here=True))
+            await a.owners.begin(a.ownership("s", began_here=True))
             line.cut()
-            await until(lambda: a.store.is_unavailable)
-            assert await a.owners.still_here(a.what("s"))
+            await until(lambda: a.store.away)
+            assert await a.owners.still_here(a.ownership("s"))
             async with asyncio.timeout(PATIENCE):
                 while not await b.owns("s"):
                     await asyncio.sleep(0.05)
             a.skipped = 60.0
             line.mend()
-            assert not await a.owners.still_here(a.what("s"))
+            assert not await a.owners.still_here(a.ownership("s"))
 
 
 async def test_a_replica_paused_while_the_store_is_away_writes_as_the_owner_if_it_stays_away() -> None:
     async with replicas(1) as (server, (a,)):
-        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.begin(a.ownership("s", began_here=True))
         server.pause()
         await until(lambda: a.store.is_unavailable)
         a.skipped = 60.0
-        assert await a.owners.still_here(a.what("s"))
+        assert await a.owners.still_here(a.ownership("s"))
         server.resume()
         await until(lambda: not a.store.is_unavailable)
 
 
 async def test_a_claim_that_the_store_lost_is_treated_as_a_loss() -> None:
     async with replicas(2) as (_, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.begin(a.ownership("s", began_here=True))
         await b.store.execute("DEL", b.store.key("owner:s"))  # evicted
         assert await b.owns("s")
-        assert b.what("s").restarted
+        assert b.ownership("s").restarted
 
 
 async def test_a_request_for_state_that_expired_at_its_owner_is_reported_as_a_loss() -> None:
     async with replicas(2) as (_, (a, b)):
         for name in ("used", "unused"):
-            await a.owners.begin(a.what(name, began_here=True))
-        await a.owners.note_own(a.what("used"))
+            await a.owners.begin(a.ownership(name, began_here=True))
+        await a.owners.note_own(a.ownership("used"))
         for name in ("used", "unused"):
-            a.owners.forget(a.known.pop(name))
+            a.owners.forget(a.ownerships.pop(name))
             assert not await b.owns(name)
             assert await a.owns(name)
-        assert (a.what("used").restarted, a.what("unused").restarted) == (True, False)
+        assert (a.ownership("used").restarted, a.ownership("unused").restarted) == (True, False)
 
 
 async def test_a_leaving_replica_claims_nothing_more() -> None:
     async with replicas(2) as (_, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.begin(a.ownership("s", began_here=True))
         await a.member.hand_over()
         assert not await a.owns("s")
         assert not await a.owns("another")
@@ -225,102 +225,102 @@ async def test_a_leaving_replica_claims_nothing_more() -> None:
 async def test_a_loss_is_reported_even_if_the_response_to_the_claim_was_lost() -> None:
     async with replicas(2) as (_, (a, b)):
         for name in ("used", "unused"):
-            await a.owners.begin(a.what(name, began_here=True))
-        await a.owners.note_own(a.what("used"))
+            await a.owners.begin(a.ownership(name, began_here=True))
+        await a.owners.note_own(a.ownership("used"))
         await a.member.leave()
         with answers_lost(b):
             for name in ("used", "unused"):
                 with pytest.raises(StoreUnavailable):
-                    await b.owners.elsewhere(b.what(name))
+                    await b.owners.elsewhere(b.ownership(name))
         assert await b.owns("used")
         assert await b.owns("unused")
-        assert (b.what("used").restarted, b.what("unused").restarted) == (True, False)
+        assert (b.ownership("used").restarted, b.ownership("unused").restarted) == (True, False)
         assert sorted(b.restored) == ["unused", "used"]
 
 
 async def test_lost_store_data_is_a_loss_even_if_the_response_to_the_claim_was_lost() -> None:
     async with replicas(2) as (_, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.begin(a.ownership("s", began_here=True))
         await a.member.leave()
         for key in ("owner:s", "state:s"):
             await b.store.execute("DEL", b.store.key(key))
         with answers_lost(b), pytest.raises(StoreUnavailable):
-            await b.owners.elsewhere(b.what("s"))
+            await b.owners.elsewhere(b.ownership("s"))
         assert await b.owns("s")
-        assert b.what("s").restarted
+        assert b.ownership("s").restarted
 
 
 async def test_a_former_owner_drops_its_state_even_if_the_response_to_its_claim_was_lost() -> None:
     async with replicas(2) as (_, (a, b)):
-        await a.owners.begin(a.what("s", began_here=True))
-        await a.owners.note_own(a.what("s"))
+        await a.owners.begin(a.ownership("s", began_here=True))
+        await a.owners.note_own(a.ownership("s"))
         await b.store.execute("SET", b.store.key("owner:s"), b.member.me.owner)  # it has taken this over, and is gone
         await b.member.leave()
         with answers_lost(a):
             await a.owners.check("s")
         await a.owners.check("s")
-        assert (a.what("s").restarted, a.let_go, a.restored) == (True, ["s"], ["s"])
+        assert (a.ownership("s").restarted, a.released, a.restored) == (True, ["s"], ["s"])
 
 
 async def test_an_owner_restores_lost_store_data_even_if_the_response_to_the_claim_was_lost() -> None:
     async with replicas(1) as (_, (a,)):
-        told: list[str] = []
+        losses: list[str] = []
 
-        async def tell() -> None:
-            told.append("s")
+        async def record_loss() -> None:
+            losses.append("s")
 
-        await a.owners.begin(a.what("s", began_here=True))
-        a.what("s").on_store_loss = tell
+        await a.owners.begin(a.ownership("s", began_here=True))
+        a.ownership("s").on_store_loss = record_loss
         await a.store.execute("DEL", a.store.key("owner:s"))
         with answers_lost(a):
             await a.owners.check("s")
         await a.owners.check("s")
-        assert told == ["s"]
+        assert losses == ["s"]
 
 
 async def test_a_replica_whose_lease_ends_during_a_claim_still_reports_the_loss() -> None:
     async with replicas(2) as (_, (a, b)):
-        told: list[str] = []
+        losses: list[str] = []
 
-        async def tell() -> None:
-            told.append("s")
+        async def record_loss() -> None:
+            losses.append("s")
 
-        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.begin(a.ownership("s", began_here=True))
         await a.member.leave()
         for key in ("owner:s", "state:s"):
             await b.store.execute("DEL", b.store.key(key))
-        b.what("s").on_store_loss = tell
+        b.ownership("s").on_store_loss = record_loss
         claim = b.member.claim
 
-        async def late(*args: Any, **named: Any) -> Claim:
-            found = await claim(*args, **named)
+        async def late_claim(*args: Any, **kwargs: Any) -> Claim:
+            granted = await claim(*args, **kwargs)
             b.skipped += LEASE
-            return found
+            return granted
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(b.member, "claim", late)
+            patch.setattr(b.member, "claim", late_claim)
             with pytest.raises(NotOwner):
-                await b.owners.elsewhere(b.what("s"))
+                await b.owners.elsewhere(b.ownership("s"))
         assert await b.owns("s")
-        assert (b.what("s").restarted, told) == (True, ["s"])
+        assert (b.ownership("s").restarted, losses) == (True, ["s"])
 
 
 async def test_a_returning_replica_retries_its_claims_until_each_is_answered() -> None:
     async with replicas(1) as (server, (a,)):
-        await a.owners.begin(a.what("s", began_here=True))
-        await a.owners.note_own(a.what("s"))
-        claim, refused = a.member.claim, 3
+        await a.owners.begin(a.ownership("s", began_here=True))
+        await a.owners.note_own(a.ownership("s"))
+        claim, refusals_left = a.member.claim, 3
 
-        async def nobody(*args: Any, **named: Any) -> Claim:
-            nonlocal refused
-            refused -= 1
-            return Claim("", "") if refused >= 0 else await claim(*args, **named)
+        async def failing_claim(*args: Any, **kwargs: Any) -> Claim:
+            nonlocal refusals_left
+            refusals_left -= 1
+            return Claim("", "") if refusals_left >= 0 else await claim(*args, **kwargs)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(a.member, "claim", nobody)
+            patch.setattr(a.member, "claim", failing_claim)
             await server.kill()
             await until(lambda: a.store.is_unavailable)
             await server.start()
-            await until(lambda: refused < 0)
+            await until(lambda: refusals_left < 0)
         await a.owners.check("s")
         assert await a.store.execute("HEXISTS", a.store.key("state:s"), "own") == 1

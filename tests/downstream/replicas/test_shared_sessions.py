@@ -46,7 +46,7 @@ async def test_an_initialize_that_is_refused_without_the_store_leaves_no_caller_
                     assert answer.status_code == 503
                     assert answer.json()["error"]["data"]["code"] == "store_unavailable"
                 gc.collect()
-                assert not [one for one in gc.get_objects() if isinstance(one, Caller)]
+                assert not [caller for caller in gc.get_objects() if isinstance(caller, Caller)]
         finally:
             stop.set()
             await asyncio.wait({serving}, timeout=PATIENCE)

@@ -38,7 +38,7 @@ async def written(store: Store, last: EventId) -> list[Any]:
     async with asyncio.timeout(PATIENCE):
         await done.wait()
     connection.connection_lost(None)
-    return [json.loads(found) for found in re.findall(rb"data: (\{.*\})", line.said)]
+    return [json.loads(data) for data in re.findall(rb"data: (\{.*\})", line.written)]
 
 
 async def test_a_request_answered_before_its_replica_died_is_not_answered_again() -> None:
@@ -47,10 +47,10 @@ async def test_a_request_answered_before_its_replica_died_is_not_answered_again(
         stream = StoredStream(store, "session:gone:1")
         await stream.begin(json.dumps(CALLS).encode())
         await stream.append(1, json.dumps(ANSWER).encode())  # and then it died, before it could end the stream
-        found = await written(store, EventId("gone", 1, 0))
-        assert found[0] == ANSWER
-        assert [one["id"] for one in found] == [7, "b"]
-        assert await written(store, EventId("gone", 1, 1)) == found[1:]
+        messages = await written(store, EventId("gone", 1, 0))
+        assert messages[0] == ANSWER
+        assert [message["id"] for message in messages] == [7, "b"]
+        assert await written(store, EventId("gone", 1, 1)) == messages[1:]
         await store.close()
 
 
@@ -60,8 +60,8 @@ async def test_the_answered_members_of_a_batch_are_not_answered_again() -> None:
         stream = StoredStream(store, "session:gone:1")
         await stream.begin(json.dumps([*CALLS, [9, "ping", None]]).encode())
         await stream.append(1, json.dumps([ANSWER, {**ANSWER, "id": "b"}]).encode())  # the third one was cancelled
-        found = await written(store, EventId("gone", 1, 1))
-        assert [one["id"] for one in found] == [9]
+        messages = await written(store, EventId("gone", 1, 1))
+        assert [message["id"] for message in messages] == [9]
         await store.close()
 
 
@@ -83,21 +83,21 @@ async def test_a_client_that_already_has_the_response_gets_no_second_one() -> No
 
 
 class SlowKeeper:
-    """Keeps an event only when it may."""
+    """Keeps an event only after `release` is set."""
 
     prefix = "here."
 
     def __init__(self) -> None:
-        self.may = asyncio.Event()
+        self.release = asyncio.Event()
         self.asked = asyncio.Event()
-        self.kept: list[tuple[int, bytes | None]] = []
+        self.events: list[tuple[int, bytes | None]] = []
 
     async def begin(self, stream: int, asked: Any) -> None: ...
 
     async def keep(self, stream: int, number: int, data: bytes | None) -> bool:
         self.asked.set()
-        await self.may.wait()
-        self.kept.append((number, data))
+        await self.release.wait()
+        self.events.append((number, data))
         return True
 
 
@@ -109,9 +109,9 @@ async def test_an_event_is_stored_before_the_end_of_its_stream_even_if_its_clien
     keeping = asyncio.ensure_future(log.keep_written(keeper))
     await keeper.asked.wait()
     keeping.cancel()
-    keeper.may.set()
+    keeper.release.set()
     await log.keep_end(keeper)
-    assert keeper.kept == [(1, b"1"), (2, b"2"), (3, b"3"), (4, None)]
+    assert keeper.events == [(1, b"1"), (2, b"2"), (3, b"3"), (4, None)]
 
 
 async def test_the_end_of_a_stream_is_stored_after_the_event_still_being_stored() -> None:
@@ -122,8 +122,8 @@ async def test_the_end_of_a_stream_is_stored_after_the_event_still_being_stored(
     await keeper.asked.wait()
     log.put(b"2")
     ending = asyncio.ensure_future(log.keep_end(keeper))
-    keeper.may.set()
+    keeper.release.set()
     async with asyncio.timeout(PATIENCE):
         assert await keeping
         await ending
-    assert keeper.kept == [(1, b"1"), (2, b"2"), (3, None)]
+    assert keeper.events == [(1, b"1"), (2, b"2"), (3, None)]

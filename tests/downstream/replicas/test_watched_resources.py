@@ -24,11 +24,11 @@ class Replica:
 
     def __init__(self, server: RedisServer) -> None:
         self.subscribed: set[str] = set()
-        self.done: list[str] = []
+        self.methods: list[str] = []
         """What the server was asked, in the order in which it took effect."""
-        self.makes_again = asyncio.Event()
-        self.goes_on = asyncio.Event()
-        self.goes_on.set()
+        self.restore_started = asyncio.Event()
+        self.release = asyncio.Event()
+        self.release.set()
         """Until then the server does nothing for what is made again."""
         self.store = Store(server.settings())
         session: Any = SimpleNamespace(caller="caller", standing=Outbox())
@@ -37,9 +37,9 @@ class Replica:
 
     async def _answer(self, caller: Any, message: Any, send: Any, era: str) -> Any:
         if "id" in message:
-            self.makes_again.set()
-            await self.goes_on.wait()
-        self.done.append(message["method"])
+            self.restore_started.set()
+            await self.release.wait()
+        self.methods.append(message["method"])
         change = self.subscribed.add if message["method"].endswith("/subscribe") else self.subscribed.discard
         change(message["params"]["uri"])
         return {"result": {}}
@@ -64,10 +64,10 @@ class Replica:
 async def replicas(count: int) -> AsyncIterator[list[Replica]]:
     """So many replicas of one store."""
     async with redis_server() as server:
-        made = [Replica(server) for _ in range(count)]
-        yield made
-        for one in made:
-            await one.store.close()
+        members = [Replica(server) for _ in range(count)]
+        yield members
+        for replica in members:
+            await replica.store.close()
 
 
 async def test_a_new_owner_restores_the_resource_subscriptions_of_the_store() -> None:
@@ -117,8 +117,8 @@ async def test_after_a_store_loss_the_later_of_two_former_owners_supplies_the_su
         await two.asks("subscribe", "x:c")
         await one.store.execute("DEL", one.store.key(KEY))
         await three.follows()
-        told = [one.lets_go(), two.lets_go()]
-        for turn, uris in told if first == "the older" else reversed(told):
+        handovers = [one.lets_go(), two.lets_go()]
+        for turn, uris in handovers if first == "the older" else reversed(handovers):
             await three.watched.take(turn, uris)
         assert three.subscribed == {"x:a", "x:c"}
         await four.follows()
@@ -129,20 +129,22 @@ async def test_after_a_store_loss_the_later_of_two_former_owners_supplies_the_su
 async def test_a_clients_request_is_applied_after_its_restored_subscriptions(last: str) -> None:
     async with replicas(2) as (one, two):
         await one.asks("subscribe", "x:a")
-        two.goes_on.clear()
-        following = asyncio.ensure_future(two.follows())
-        await two.makes_again.wait()
+        two.release.clear()
+        takeover = asyncio.ensure_future(two.follows())
+        await two.restore_started.wait()
 
-        async def wants() -> None:
+        async def send_request() -> None:
             for method in ("unsubscribe", "subscribe")[: 1 if last == "unsubscribe" else 2]:
                 await two.asks(method, "x:a")
 
-        wanted = asyncio.ensure_future(wants())
+        request = asyncio.ensure_future(send_request())
         for _ in range(20):
             await asyncio.sleep(0)
-        assert not wanted.done()
-        two.goes_on.set()
-        await asyncio.gather(following, wanted)
-        assert two.done == ["resources/subscribe", "resources/unsubscribe", "resources/subscribe"][: len(two.done)]
+        assert not request.done()
+        two.release.set()
+        await asyncio.gather(takeover, request)
+        assert (
+            two.methods == ["resources/subscribe", "resources/unsubscribe", "resources/subscribe"][: len(two.methods)]
+        )
         assert two.subscribed == ({"x:a"} if last == "subscribe" else set())
-        assert two.done[-1] == f"resources/{last}"
+        assert two.methods[-1] == f"resources/{last}"

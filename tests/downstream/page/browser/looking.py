@@ -83,7 +83,7 @@ class Looker:
     async def open(self, text: str) -> Locator:
         """Clicks a row; returns the panel."""
         await self.row(text).first.click()
-        await self.said(self.panel().locator("h2"), text)
+        await self.has_text(self.panel().locator("h2"), text)
         return self.panel()
 
     async def listed(self, *servers: str) -> None:
@@ -100,21 +100,21 @@ class Looker:
         await self.press(button, dialog)
         await expect(dialog).to_have_count(0, timeout=WAIT)
 
-    async def sees(self, what: Locator | str) -> None:
-        found = self.page.get_by_text(what) if isinstance(what, str) else what
-        await expect(found.first).to_be_visible(timeout=WAIT)
+    async def sees(self, target: Locator | str) -> None:
+        locator = self.page.get_by_text(target) if isinstance(target, str) else target
+        await expect(locator.first).to_be_visible(timeout=WAIT)
 
-    async def sees_not(self, what: Locator) -> None:
-        await expect(what).to_have_count(0, timeout=WAIT)
+    async def sees_not(self, element: Locator) -> None:
+        await expect(element).to_have_count(0, timeout=WAIT)
 
-    async def said(self, what: Locator, text: str | re.Pattern[str]) -> None:
+    async def has_text(self, element: Locator, text: str | re.Pattern[str]) -> None:
         """Waits until an element has a text in it."""
-        await expect(what).to_contain_text(text, timeout=WAIT)
+        await expect(element).to_contain_text(text, timeout=WAIT)
 
     async def broken(self) -> list[str]:
         """What went wrong in the page."""
-        found: list[str] = await self.page.evaluate("broken")
-        return found + self.dialogs
+        problems: list[str] = await self.page.evaluate("broken")
+        return problems + self.dialogs
 
 
 @contextlib.asynccontextmanager
@@ -134,16 +134,16 @@ async def chromium() -> AsyncIterator[Browser]:
 @contextlib.asynccontextmanager
 async def looking(browser: Browser, base: str, **context: Any) -> AsyncIterator[Looker]:
     """A fresh profile with one tab; fails for whatever went wrong in the page."""
-    made: BrowserContext = await browser.new_context(
+    browser_context: BrowserContext = await browser.new_context(
         **{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **context}
     )
-    await made.add_init_script(BROKEN)
+    await browser_context.add_init_script(BROKEN)
     try:
-        looker = Looker(await made.new_page(), base)
+        looker = Looker(await browser_context.new_page(), base)
         yield looker
         assert await looker.broken() == []
     finally:
-        await made.close()
+        await browser_context.close()
 
 
 class WatchedHub:
@@ -162,9 +162,9 @@ class WatchedHub:
             *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
         async with asyncio.timeout(PATIENCE):
-            said, problem = await opening.communicate()
+            output, problem = await opening.communicate()
         assert opening.returncode == 0, problem.decode()
-        return said.decode().split()[0]
+        return output.decode().split()[0]
 
     def write(self, servers: dict[str, Any], **root: Any) -> None:
         """Another configuration, which the hub reads by itself."""

@@ -45,8 +45,8 @@ async def violations(looker: Looker) -> list[Any]:
     """What axe-core objects to in the page as it is."""
     source = Path(installed(NPM / "axe-core" / "axe.min.js")).read_text()
     await looker.page.evaluate(f"() => {{ {source} }}")
-    found: list[Any] = await looker.page.evaluate(RUN)
-    return found
+    results: list[Any] = await looker.page.evaluate(RUN)
+    return results
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -87,10 +87,10 @@ async def test_no_view_is_wider_than_its_window(browser: Browser, hub: WatchedHu
         for name, key in [*((name, None) for name in VIEWS), ("servers", "gone"), ("tools", "alpha__add")]:
             await looker.view(name, key)
             await looker.sees(looker.panel().get_by_role("heading", level=3) if key else looker.page.locator(FILLED))
-            wide = await looker.page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, (name, key)
-            outside = await looker.page.evaluate(OUTSIDE)
-            assert outside == [], (name, key)
+            page_width = await looker.page.evaluate("document.documentElement.scrollWidth")
+            assert page_width <= width, (name, key)
+            overflowing = await looker.page.evaluate(OUTSIDE)
+            assert overflowing == [], (name, key)
 
 
 async def test_the_page_has_no_animation_under_reduced_motion(browser: Browser, hub: WatchedHub) -> None:
@@ -104,18 +104,18 @@ async def test_times_are_shown_in_the_viewers_zone_with_the_full_time_as_title(
     browser: Browser, hub: WatchedHub
 ) -> None:
     async with (
-        page_of(browser, hub, timezone_id="Pacific/Kiritimati") as far,
-        looking(browser, hub.base, timezone_id="UTC") as here,
+        page_of(browser, hub, timezone_id="Pacific/Kiritimati") as distant,
+        looking(browser, hub.base, timezone_id="UTC") as utc,
     ):
-        await here.enter(await hub.link())
-        shown = []
-        for looker in (far, here):
-            await looker.said(looker.row("alpha"), "ready")
+        await utc.enter(await hub.link())
+        times = []
+        for looker in (distant, utc):
+            await looker.has_text(looker.row("alpha"), "ready")
             await looker.view("servers", "alpha")
             time = looker.panel().locator("time")
-            shown.append(
+            times.append(
                 (await time.inner_text(), await time.get_attribute("title"), await time.get_attribute("datetime"))
             )
-        assert shown[0][0] != shown[1][0]
-        assert "GMT+14" in str(shown[0][1])
-        assert shown[0][2] == shown[1][2]
+        assert times[0][0] != times[1][0]
+        assert "GMT+14" in str(times[0][1])
+        assert times[0][2] == times[1][2]

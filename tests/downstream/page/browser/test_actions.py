@@ -43,21 +43,21 @@ async def test_a_server_is_restarted_only_after_confirmation(looker: Looker) -> 
     await looker.press("Restart…", panel)
     await looker.confirm("Restart")
     await expect(process).not_to_have_text(before, timeout=WAIT)
-    await looker.said(looker.row("alpha"), "ready")
+    await looker.has_text(looker.row("alpha"), "ready")
 
 
 async def test_a_server_is_disabled_and_enabled_again(looker: Looker) -> None:
     panel = await looker.open("beta")
     await looker.press("Disable…", panel)
     await looker.confirm("Disable")
-    await looker.said(looker.row("beta"), "disabled")
+    await looker.has_text(looker.row("beta"), "disabled")
     await looker.view("tools")
     await looker.sees(looker.row("alpha__echo"))
     await looker.sees_not(looker.row("beta__echo"))
     await looker.view("servers", "beta")
     await looker.press("Enable…", panel)
     await looker.confirm("Enable")
-    await looker.said(looker.row("beta"), "ready")
+    await looker.has_text(looker.row("beta"), "ready")
     await looker.view("tools")
     await looker.sees(looker.row("beta__echo"))
 
@@ -84,8 +84,8 @@ async def test_the_page_ends_the_session_of_a_client(looker: Looker, hub: Watche
         panel = await looker.open("v")
         await looker.press("End its session…", panel)
         await looker.confirm("End it")
-        ended = await visitor.post({"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
-        assert ended.status_code == 404
+        response = await visitor.post({"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
+        assert response.status_code == 404
 
 
 async def test_an_action_of_the_page_is_recorded_like_a_call(looker: Looker, hub: WatchedHub) -> None:
@@ -102,7 +102,7 @@ async def test_an_action_of_the_page_is_recorded_like_a_call(looker: Looker, hub
     assert (facts["upstream"], facts["client"], facts["verdict"]) == ("alpha", "mcp-hub page", "ok")
     await looker.view("calls")
     panel = await looker.open("restart")
-    await looker.said(panel, "mcp-hub page")
+    await looker.has_text(panel, "mcp-hub page")
 
 
 async def test_a_failed_action_shows_its_reason_in_the_dialog_and_can_be_retried(looker: Looker) -> None:
@@ -113,11 +113,11 @@ async def test_a_failed_action_shows_its_reason_in_the_dialog_and_can_be_retried
     await looker.page.context.set_offline(True)
     dialog = looker.page.get_by_role("dialog")
     await looker.press("Restart", dialog)
-    await looker.said(dialog, "The hub does not answer.")
+    await looker.has_text(dialog, "The hub does not answer.")
     await looker.page.context.set_offline(False)
     await looker.confirm("Restart")
     await expect(process).not_to_have_text(before, timeout=WAIT)
-    await looker.said(looker.row("alpha"), "ready")
+    await looker.has_text(looker.row("alpha"), "ready")
 
 
 async def test_the_page_pins_the_current_definitions_of_a_server(browser: Browser, tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ async def test_the_page_pins_the_current_definitions_of_a_server(browser: Browse
     servers = {"alpha": fake("--name", "alpha", "--lists", str(lists), pins="warn")}
     pins = {"file": str(tmp_path / "pins.json")}
     async with watched_hub(tmp_path / "hub", servers, pins=pins) as hub, page_of(browser, hub) as looker:
-        await looker.said(looker.row("alpha"), "ready")
+        await looker.has_text(looker.row("alpha"), "ready")
         lists.write_text(json.dumps({"tools": [{**tool, "description": "Says something else"}]}))
         panel = await looker.open("alpha")
         await looker.press("Restart…", panel)
         await looker.confirm("Restart")
-        await looker.said(looker.row("alpha"), "pins differ")
+        await looker.has_text(looker.row("alpha"), "pins differ")
         await looker.press("Pin as it is…", panel)
         await looker.confirm("Pin")
         await expect(looker.row("alpha")).not_to_contain_text("pins differ", timeout=WAIT)
@@ -142,7 +142,7 @@ async def test_signing_in_shows_the_url_and_opens_it_only_on_a_click(browser: Br
     async with authority() as server:
         servers = {"locked": {"url": server.url, "auth": "oauth"}}
         async with watched_hub(tmp_path, servers) as hub, page_of(browser, hub) as looker:
-            await looker.said(looker.row("locked"), "sign in")
+            await looker.has_text(looker.row("locked"), "sign in")
             panel = await looker.open("locked")
             await looker.press("Sign in…", panel)
             await looker.press("Get the address", looker.page.get_by_role("dialog"))
@@ -155,4 +155,4 @@ async def test_signing_in_shows_the_url_and_opens_it_only_on_a_click(browser: Br
                 await link.click()
             await (await opened.value).wait_for_load_state(timeout=WAIT)
             await looker.press("Close", looker.page.get_by_role("dialog"))
-            await looker.said(looker.row("locked"), "ready")
+            await looker.has_text(looker.row("locked"), "ready")

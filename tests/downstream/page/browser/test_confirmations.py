@@ -34,7 +34,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[WatchedHub]:
 @pytest.fixture
 async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
     async with page_of(browser, hub) as opened:
-        await opened.said(opened.row("files"), "ready")
+        await opened.has_text(opened.row("files"), "ready")
         yield opened
 
 
@@ -49,8 +49,8 @@ def calling(visitor: Visitor, name: str, **arguments: Any) -> asyncio.Task[dict[
 
 async def result(task: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE):
-        found: dict[str, Any] = (await task)["result"]
-        return found
+        outcome: dict[str, Any] = (await task)["result"]
+        return outcome
 
 
 async def test_a_code_mode_program_is_shown_with_its_calls_and_waits_for_the_pages_answer(
@@ -59,20 +59,20 @@ async def test_a_code_mode_program_is_shown_with_its_calls_and_waits_for_the_pag
     view = await looker.view("calls")
     async with hub.visitor() as visitor:
         program = calling(visitor, "hub_run", code=PROGRAM)
-        await looker.said(waiting(looker), "May files__effect be called?")
-        await looker.said(waiting(looker), "/tmp/report")
-        await looker.said(looker.row("hub_run"), "running")
-        await looker.said(looker.row("files__read"), "ok")
+        await looker.has_text(waiting(looker), "May files__effect be called?")
+        await looker.has_text(waiting(looker), "/tmp/report")
+        await looker.has_text(looker.row("hub_run"), "running")
+        await looker.has_text(looker.row("files__read"), "ok")
         assert did(tmp_path) == ["read"]
         await waiting(looker).get_by_role("link", name="a program").click()
-        await looker.said(looker.panel(), "A program that runs")
-        await looker.said(looker.panel().locator("table"), "files__read")
+        await looker.has_text(looker.panel(), "A program that runs")
+        await looker.has_text(looker.panel().locator("table"), "files__read")
         await looker.press("Allow once", waiting(looker))
         assert not (await result(program)).get("isError")
     assert did(tmp_path) == ["read", "effect"]
     await looker.sees_not(waiting(looker))
-    await looker.said(looker.row("hub_run"), "ok")
-    await looker.said(looker.panel().get_by_label("Program"), "await files__read()\n")
+    await looker.has_text(looker.row("hub_run"), "ok")
+    await looker.has_text(looker.panel().get_by_label("Program"), "await files__read()\n")
     inner = looker.panel().locator("table.steps").first.get_by_role("link")
     await expect(inner).to_have_text(["files__read", "files__effect"], timeout=WAIT)
     await looker.sees(looker.row("confirm"))
@@ -81,9 +81,9 @@ async def test_a_code_mode_program_is_shown_with_its_calls_and_waits_for_the_pag
     grouped = [name for name in await in_order(view) if name != "confirm"]
     assert grouped == ["hub_run", "files__read", "files__effect"]
     await inner.last.click()
-    await looker.said(looker.panel(), "confirm: once, on the live page")
+    await looker.has_text(looker.panel(), "confirm: once, on the live page")
     await looker.panel().get_by_role("link", name="a program").click()
-    await looker.said(looker.panel().locator("h2"), "hub_run")
+    await looker.has_text(looker.panel().locator("h2"), "hub_run")
 
 
 async def in_order(view: Locator) -> list[str]:
@@ -104,7 +104,7 @@ async def test_answering_no_refuses_the_call_and_it_is_not_executed(
     assert did(tmp_path) == []
     await looker.sees_not(waiting(looker))
     await looker.view("calls")
-    await looker.said(looker.row("refused"), "files__effect")
+    await looker.has_text(looker.row("refused"), "files__effect")
 
 
 async def test_the_call_list_updates_under_the_pointer_after_a_confirmation_closes(
@@ -112,14 +112,14 @@ async def test_the_call_list_updates_under_the_pointer_after_a_confirmation_clos
 ) -> None:
     """The list moves below the pointer when the question is gone, which is no reason to hold its rows back."""
     async with page_of(browser, hub, viewport={"width": 390, "height": 800}) as looker, hub.visitor() as visitor:
-        await looker.said(looker.row("files"), "ready")
+        await looker.has_text(looker.row("files"), "ready")
         await looker.view("calls")
         for _ in range(2):
             program = calling(visitor, "hub_run", code=PROGRAM)
             await looker.press("No", waiting(looker))
             await result(program)
-            await looker.said(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "hub_run")
-            await looker.said(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "tool error")
+            await looker.has_text(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "hub_run")
+            await looker.has_text(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "tool error")
 
 
 async def test_a_tool_allowed_for_this_session_needs_no_second_confirmation(
@@ -161,13 +161,13 @@ async def test_a_confirmation_shows_arguments_as_text_and_is_accessible(
         page_of(browser, hub, color_scheme=scheme, viewport={"width": 360, "height": 800}) as looker,
         hub.visitor() as visitor,
     ):
-        await looker.said(looker.row("files"), "ready")
+        await looker.has_text(looker.row("files"), "ready")
         call = calling(visitor, "files__effect", path=MARKUP + BIDI, more=["x" * 500] * 20)
         await looker.sees(waiting(looker))
-        shown = await unharmed(looker, waiting(looker))
-        assert "<script>alert(" in shown
-        assert "\\u202egnp.exe" in shown
-        assert re.search(r"characters\)|…", shown)
+        text = await unharmed(looker, waiting(looker))
+        assert "<script>alert(" in text
+        assert "\\u202egnp.exe" in text
+        assert re.search(r"characters\)|…", text)
         assert await violations(looker) == []
         await looker.press("No", waiting(looker))
         await result(call)
@@ -185,7 +185,7 @@ async def test_a_principal_can_answer_only_confirmations_of_its_own_clients(brow
     ):
         for looker, name in ((alice, "alice"), (bob, "bob")):
             await looker.sign_in(TOKENS[name])
-            await looker.said(looker.row("files"), "ready")
+            await looker.has_text(looker.row("files"), "ready")
         call = calling(client, "files__effect")
         await looker.sees(looker.row("files"))
         await alice.sees(waiting(alice))

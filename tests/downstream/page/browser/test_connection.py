@@ -54,17 +54,17 @@ async def test_a_link_works_once_vanishes_from_the_url_and_its_session_survives_
         assert "s=" not in looker.page.url
         await looker.page.reload()
         await looker.sees(looker.row("alpha"))
-    async with looking(browser, hub.base) as other:
-        await other.page.goto(link)
-        await other.sees("already")
-        await other.sees_not(other.page.get_by_role("tab"))
+    async with looking(browser, hub.base) as second_tab:
+        await second_tab.page.goto(link)
+        await second_tab.sees("already")
+        await second_tab.sees_not(second_tab.page.get_by_role("tab"))
 
 
 async def test_the_url_of_a_row_opens_that_row_on_load(browser: Browser, hub: WatchedHub) -> None:
     async with page_of(browser, hub) as looker, hub.visitor() as visitor:
         await looker.view("calls")
         await visitor.text("alpha__echo", {"text": "kept"})
-        for view, row, shows in (
+        for view, row, text in (
             ("servers", "alpha", "tokens in a model's context"),
             ("tools", "alpha__echo", "Input schema"),
             ("calls", "alpha__echo", "What every rule did"),
@@ -73,7 +73,7 @@ async def test_the_url_of_a_row_opens_that_row_on_load(browser: Browser, hub: Wa
             await looker.view(view)
             await looker.open(row)
             await looker.page.reload()
-            await looker.said(looker.panel(), shows)
+            await looker.has_text(looker.panel(), text)
 
 
 async def test_an_open_server_row_that_is_removed_and_added_again_is_shown_again(
@@ -83,9 +83,9 @@ async def test_an_open_server_row_that_is_removed_and_added_again_is_shown_again
     async with watched_hub(tmp_path, both) as hub, page_of(browser, hub) as looker:
         await looker.open("beta")
         hub.write(ALPHA)
-        await looker.said(looker.panel(), "There is no server of this name now.")
+        await looker.has_text(looker.panel(), "There is no server of this name now.")
         hub.write(both)
-        await looker.said(looker.panel(), "tokens in a model's context")
+        await looker.has_text(looker.panel(), "tokens in a model's context")
         await looker.sees(looker.panel().get_by_role("button", name="Restart…"))
 
 
@@ -113,9 +113,9 @@ async def test_a_restarted_hub_on_the_same_port_asks_for_a_new_link(browser: Bro
         first.process.process.kill()
         await looker.sees("Connection lost.")
         await first.process.process.wait()
-        async with watched_hub(tmp_path, ALPHA, {"port": port}) as again:
+        async with watched_hub(tmp_path, ALPHA, {"port": port}) as restarted:
             await looker.sees("This page is not signed in")
-            await looker.page.goto(await again.link())
+            await looker.page.goto(await restarted.link())
             await looker.sees(looker.row("alpha"))
 
 
@@ -181,12 +181,12 @@ async def test_an_admin_sees_and_runs_tools_as_another_principal(browser: Browse
         panel = await looker.open("alpha__echo")
         await panel.get_by_label("text").fill("for bob")
         await looker.press("Run", panel)
-        await looker.said(panel.locator(".outcome"), "for bob")
+        await looker.has_text(panel.locator(".outcome"), "for bob")
         await looker.page.get_by_label("Hidden ones too").check()
         panel = await looker.open("alpha__add")
-        await looker.said(panel, "Hidden: not in profile 'few'")
+        await looker.has_text(panel, "Hidden: not in profile 'few'")
         await looker.view("calls")
-        await looker.said(looker.row("alpha__echo"), "bob")
+        await looker.has_text(looker.row("alpha__echo"), "bob")
 
 
 async def test_the_next_user_of_a_tab_sees_no_data_of_the_previous_user(browser: Browser, tmp_path: Path) -> None:

@@ -104,14 +104,14 @@ async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
         yield opened
 
 
-async def unharmed(looker: Looker, place: Locator | None = None) -> str:
+async def unharmed(looker: Looker, element: Locator | None = None) -> str:
     """Fails if anything of an attack became more than text; returns what is shown."""
-    found = await looker.page.evaluate(HARM)
-    assert found == []
+    harm = await looker.page.evaluate(HARM)
+    assert harm == []
     assert await looker.broken() == []
-    shown = await (place or looker.page.locator("body")).inner_text()
-    assert not any(char in shown for char in BIDI + CONTROL if char not in "gnp.exe hidden[31mred0")
-    return shown
+    text = await (element or looker.page.locator("body")).inner_text()
+    assert not any(char in text for char in BIDI + CONTROL if char not in "gnp.exe hidden[31mred0")
+    return text
 
 
 async def test_views_show_markup_and_hidden_characters_as_text(looker: Looker, hub: WatchedHub) -> None:
@@ -124,11 +124,11 @@ async def test_views_show_markup_and_hidden_characters_as_text(looker: Looker, h
             await looker.sees(looker.page.locator(FILLED))
             await unharmed(looker)
     await looker.view("servers", "dead")
-    await looker.said(looker.panel(), "<script>alert(")
+    await looker.has_text(looker.panel(), "<script>alert(")
     await unharmed(looker)
     await looker.view("servers", "talks")
-    await looker.said(looker.panel().locator(".stderr"), "\\x1b[31mred")
-    await looker.said(looker.panel().locator(".stderr"), "\\u202egnp.exe")
+    await looker.has_text(looker.panel().locator(".stderr"), "\\x1b[31mred")
+    await looker.has_text(looker.panel().locator(".stderr"), "\\u202egnp.exe")
     await unharmed(looker)
 
 
@@ -139,11 +139,11 @@ async def test_records_of_hostile_calls_are_shown_as_text(looker: Looker, hub: W
         await visitor.call(MARKUP + BIDI)
         await looker.sees(looker.row("gnp.exe").first)
     panel = await looker.open("bad__attack")
-    await looker.said(panel, "What every rule did")
-    await looker.said(panel, "onerror")
+    await looker.has_text(panel, "What every rule did")
+    await looker.has_text(panel, "onerror")
     await unharmed(looker)
     panel = await looker.open("gnp.exe")
-    await looker.said(panel, "refused")
+    await looker.has_text(panel, "refused")
     await unharmed(looker)
 
 
@@ -154,20 +154,22 @@ async def test_a_hostile_definition_is_text_and_its_form_still_runs(looker: Look
     await looker.sees(panel.get_by_role("button", name="Run", exact=True))
     for summary in await panel.locator("summary").all():
         await summary.click()
-    shown = await unharmed(looker, panel)
-    assert SCRIPT in shown
-    assert "\\u202e" in shown
+    text = await unharmed(looker, panel)
+    assert SCRIPT in text
+    assert "\\u202e" in text
     await looker.press("Run", panel)
-    found = panel.locator(".outcome")
-    await looker.said(found, "After")
-    shown = await unharmed(looker, found)
-    assert SCRIPT in shown
-    assert "\\x1b[31mred" in shown
-    assert "\\u202egnp.exe" in shown
-    assert await found.locator("img").count() == 0
-    links = await found.locator("a").evaluate_all("links => links.map(link => [link.protocol, link.rel, link.target])")
+    outcome = panel.locator(".outcome")
+    await looker.has_text(outcome, "After")
+    text = await unharmed(looker, outcome)
+    assert SCRIPT in text
+    assert "\\x1b[31mred" in text
+    assert "\\u202egnp.exe" in text
+    assert await outcome.locator("img").count() == 0
+    links = await outcome.locator("a").evaluate_all(
+        "links => links.map(link => [link.protocol, link.rel, link.target])"
+    )
     assert all(link == ["https:", "noopener noreferrer", "_blank"] for link in links)
-    await found.get_by_text(ADDRESS).first.click()
+    await outcome.get_by_text(ADDRESS).first.click()
     await unharmed(looker)
 
 
@@ -176,11 +178,11 @@ async def test_a_result_of_ten_megabytes_is_shown_cut_with_its_length(looker: Lo
     await looker.sees(looker.row("bad__attack"))
     panel = await looker.open("bad__attack")
     await looker.press("Run", panel)
-    found = panel.locator(".outcome")
-    await looker.said(found, "20,000 of 100,0")
-    assert len(await found.inner_text()) < 100_000
-    await looker.press("Show the rest", found)
-    await looker.said(found.locator("pre.text").last, "… (10,000,000 characters)")
+    outcome = panel.locator(".outcome")
+    await looker.has_text(outcome, "20,000 of 100,0")
+    assert len(await outcome.inner_text()) < 100_000
+    await looker.press("Show the rest", outcome)
+    await looker.has_text(outcome.locator("pre.text").last, "… (10,000,000 characters)")
     await unharmed(looker)
 
 
@@ -190,7 +192,7 @@ async def test_a_description_of_a_megabyte_is_cut(looker: Looker) -> None:
     panel = await looker.open("bad__long")
     await looker.sees(panel.get_by_role("button", name="Run", exact=True))
     assert len(await panel.inner_text()) < 50_000
-    await looker.said(panel.locator(".description"), "characters)")
+    await looker.has_text(panel.locator(".description"), "characters)")
 
 
 async def test_a_url_with_a_hostile_row_name_opens_a_panel_and_runs_no_markup(looker: Looker) -> None:

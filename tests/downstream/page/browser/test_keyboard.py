@@ -31,8 +31,8 @@ async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
 
 async def focused(looker: Looker) -> str:
     """The role of what has the keyboard, and its name or class."""
-    found = "(one => `${one.getAttribute('role') ?? one.tagName} ${one.id || one.className}`)(document.activeElement)"
-    return str(await looker.page.evaluate(found))
+    script = "(one => `${one.getAttribute('role') ?? one.tagName} ${one.id || one.className}`)(document.activeElement)"
+    return str(await looker.page.evaluate(script))
 
 
 async def test_arrow_keys_move_between_tabs_and_wrap_around(looker: Looker) -> None:
@@ -60,9 +60,9 @@ async def test_arrow_keys_move_through_a_list_and_enter_opens_and_closes_a_row(l
     await keys.press("ArrowDown")
     active = await looker.page.locator("[role=grid]").get_attribute("aria-activedescendant")
     assert active is not None
-    await looker.said(looker.page.locator(f"#{active}"), "beta")
+    await looker.has_text(looker.page.locator(f"#{active}"), "beta")
     await keys.press("Enter")
-    await looker.said(looker.panel().locator("h2"), "beta")
+    await looker.has_text(looker.panel().locator("h2"), "beta")
     await expect(looker.panel().locator("h2")).to_be_focused(timeout=WAIT)
     await keys.press("Escape")
     await looker.sees_not(looker.panel())
@@ -98,7 +98,7 @@ async def test_escape_clears_the_filter_first(looker: Looker) -> None:
 
 async def test_a_dialog_traps_the_focus_and_escape_declines(looker: Looker) -> None:
     keys = looker.page.keyboard
-    await looker.said(looker.row("beta"), "ready")
+    await looker.has_text(looker.row("beta"), "ready")
     panel = await looker.open("beta")
     process = panel.locator("dt:text-is('Process') + dd")
     before = await process.inner_text()

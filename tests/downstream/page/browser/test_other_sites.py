@@ -101,10 +101,10 @@ async def test_a_page_of_another_origin_cannot_read_or_act(
         calls = dict(served.hub.metrics.calls)
         evil = await looker.page.context.new_page()
         await evil.goto(other.base)
-        found = await evil.evaluate(TRY, [served.base, secret])
-        assert found.pop("use the link blindly") in ("opaque", "blocked")
-        assert found.pop("run blindly") in ("opaque", "blocked")
-        assert set(found.values()) == {"blocked"}, found
+        outcomes = await evil.evaluate(TRY, [served.base, secret])
+        assert outcomes.pop("use the link blindly") in ("opaque", "blocked")
+        assert outcomes.pop("run blindly") in ("opaque", "blocked")
+        assert set(outcomes.values()) == {"blocked"}, outcomes
         assert served.hub.upstreams["alpha"] is upstream
         assert dict(served.hub.metrics.calls) == calls
         assert len(served.access.page.sessions) == 1
@@ -137,11 +137,11 @@ async def test_another_site_can_neither_embed_the_page_nor_open_it_with_a_link(
     async with looking(browser, served.base) as looker:
         await looker.page.goto(other.base)
         framed = looker.page.frame_locator("iframe").locator("body")
-        await looker.said(framed, "A web page of another site sends no request here")
+        await looker.has_text(framed, "A web page of another site sends no request here")
         async with looker.page.context.expect_page(timeout=WAIT) as opened:
             await looker.page.evaluate("link => { open(link); }", link)
         window = await opened.value
-        await looker.said(window.locator("body"), "A web page of another site sends no request here")
+        await looker.has_text(window.locator("body"), "A web page of another site sends no request here")
         await window.close()
     assert served.access.page.links.redeem(link.partition("#s=")[2]), "the link is used up"
 
@@ -162,9 +162,9 @@ async def test_an_error_of_the_page_api_is_json_and_escapes_markup(browser: Brow
     """Nothing that the hub answers at its origin is a document, but the page itself."""
     async with looking(browser, served.base) as looker:
         await looker.enter(await served.access.link())
-        found: Any = await looker.page.evaluate(
+        response: Any = await looker.page.evaluate(
             "async () => { const answer = await fetch('/ui/api/none/%3Cscript%3E'); "
             "return [answer.headers.get('content-type'), await answer.text()]; }"
         )
-        assert found[0].startswith("application/json")
-        assert "<script>" not in json.loads(found[1])["error"]["message"]
+        assert response[0].startswith("application/json")
+        assert "<script>" not in json.loads(response[1])["error"]["message"]

@@ -89,12 +89,12 @@ async def tool(looker: Looker, name: str) -> Locator:
 async def outcome(looker: Looker, panel: Locator) -> Locator:
     """Runs the tool, and waits for what comes of it."""
     await looker.press("Run", panel)
-    found = panel.locator(".outcome")
-    await looker.said(found, "After")
-    return found
+    element = panel.locator(".outcome")
+    await looker.has_text(element, "After")
+    return element
 
 
-def sent(hub: WatchedHub, name: str) -> dict[str, object]:
+def sent_arguments(hub: WatchedHub, name: str) -> dict[str, object]:
     """The arguments of the newest call of a tool, as its server got them."""
     lines = map(json.loads, hub.config.with_name("record").read_text().splitlines())
     calls = [line["params"] for line in lines if line.get("method") == "tools/call" and line["params"]["name"] == name]
@@ -113,7 +113,7 @@ async def test_a_form_sends_its_values_in_the_types_of_the_schema(looker: Looker
     await panel.get_by_label("size").fill("3")
     await panel.get_by_label("free").fill('[1, {"a": null}]')
     await outcome(looker, panel)
-    assert sent(hub, "meta") == {
+    assert sent_arguments(hub, "meta") == {
         "owner": "ada", "kind": "closed", "number": 12, "sure": False, "labels": ["bug", "help wanted"],
         "colours": ["green"], "page": {"size": 3}, "free": [1, {"a": None}],
     }  # fmt: skip
@@ -125,11 +125,11 @@ async def test_empty_fields_are_not_sent_and_invalid_fields_are_marked(looker: L
     await panel.get_by_label("kind").select_option(label="open")
     await panel.get_by_label("number").fill("twelve")
     await looker.press("Run", panel)
-    await looker.said(panel.get_by_role("alert").first, "Write a whole number")
+    await looker.has_text(panel.get_by_role("alert").first, "Write a whole number")
     await expect(panel.get_by_label("number")).to_be_focused(timeout=WAIT)
     await panel.get_by_label("number").fill("")
     await outcome(looker, panel)
-    assert sent(hub, "meta") == {"owner": "ada", "kind": "open"}
+    assert sent_arguments(hub, "meta") == {"owner": "ada", "kind": "open"}
 
 
 async def test_raw_json_mode_takes_over_the_forms_values_and_returns_them(looker: Looker, hub: WatchedHub) -> None:
@@ -140,18 +140,18 @@ async def test_raw_json_mode_takes_over_the_forms_values_and_returns_them(looker
     assert json.loads(await raw.input_value())["owner"] == "ada"
     await raw.fill("not JSON")
     await looker.press("Run", panel)
-    await looker.said(panel.get_by_role("alert").first, "This is not an object in JSON")
+    await looker.has_text(panel.get_by_role("alert").first, "This is not an object in JSON")
     await raw.fill('{"owner": "bea", "kind": "open", "extra": [1]}')
     await outcome(looker, panel)
-    assert sent(hub, "meta") == {"owner": "bea", "kind": "open", "extra": [1]}
+    assert sent_arguments(hub, "meta") == {"owner": "bea", "kind": "open", "extra": [1]}
     await looker.press("Use the form", panel)
     assert await panel.get_by_label("Owner").input_value() == "bea"
 
 
 async def test_arguments_refused_by_the_hub_are_shown_with_the_error_code(looker: Looker) -> None:
     panel = await tool(looker, "alpha__meta")
-    found = await outcome(looker, panel)
-    await looker.said(found, "invalid_parameters")
+    element = await outcome(looker, panel)
+    await looker.has_text(element, "invalid_parameters")
 
 
 async def test_progress_is_shown_while_the_tool_runs(looker: Looker) -> None:
@@ -160,26 +160,26 @@ async def test_progress_is_shown_while_the_tool_runs(looker: Looker) -> None:
     await panel.get_by_label("steps").fill("4")
     await panel.locator(".progress").evaluate(REMEMBER)
     await looker.press("Run", panel)
-    await looker.said(panel.locator(".outcome"), "Long running operation completed")
-    assert any("of 4" in shown for shown in await looker.page.evaluate("shown"))
+    await looker.has_text(panel.locator(".outcome"), "Long running operation completed")
+    assert any("of 4" in text for text in await looker.page.evaluate("shown"))
 
 
 async def test_the_page_cancels_a_running_call(looker: Looker) -> None:
     panel = await tool(looker, "alpha__sleep")
     await looker.press("Run", panel)
     await looker.press("Cancel the call", panel)
-    await looker.said(panel.locator(".outcome"), "The call was cancelled")
+    await looker.has_text(panel.locator(".outcome"), "The call was cancelled")
     await looker.view("calls")
-    await looker.said(looker.row("alpha__sleep").first, "cancelled")
+    await looker.has_text(looker.row("alpha__sleep").first, "cancelled")
 
 
 async def test_errors_are_shown_with_their_codes(looker: Looker) -> None:
     panel = await tool(looker, "alpha__crash")
-    found = await outcome(looker, panel)
-    await looker.said(found, "server_unavailable")
+    element = await outcome(looker, panel)
+    await looker.has_text(element, "server_unavailable")
     panel = await tool(looker, "alpha__fail")
-    found = await outcome(looker, panel)
-    await looker.said(found, "-32050")
+    element = await outcome(looker, panel)
+    await looker.has_text(element, "-32050")
 
 
 async def test_a_destructive_tool_needs_confirmation(looker: Looker, hub: WatchedHub) -> None:
@@ -189,22 +189,22 @@ async def test_a_destructive_tool_needs_confirmation(looker: Looker, hub: Watche
     assert b'"wipe"' not in hub.config.with_name("record").read_bytes()
     await looker.press("Run", panel)
     await looker.confirm("Run it")
-    await looker.said(panel.locator(".outcome"), "called wipe")
+    await looker.has_text(panel.locator(".outcome"), "called wipe")
 
 
 async def test_images_links_and_structured_content_are_shown(looker: Looker) -> None:
     panel = await tool(looker, "every__get-tiny-image")
-    found = await outcome(looker, panel)
-    image = found.locator("img")
+    element = await outcome(looker, panel)
+    image = element.locator("img")
     await looker.sees(image)
     assert await image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
     panel = await tool(looker, "every__get-resource-links")
-    found = await outcome(looker, panel)
-    await looker.sees(found.locator(".resource").first)
+    element = await outcome(looker, panel)
+    await looker.sees(element.locator(".resource").first)
     panel = await tool(looker, "every__get-structured-content")
     await panel.get_by_label("location").select_option(index=1)
-    found = await outcome(looker, panel)
-    await looker.said(found.get_by_label("Structured content"), "temperature")
+    element = await outcome(looker, panel)
+    await looker.has_text(element.get_by_label("Structured content"), "temperature")
 
 
 async def test_an_elicitation_of_the_server_is_answered_in_the_page(looker: Looker) -> None:
@@ -215,15 +215,15 @@ async def test_an_elicitation_of_the_server_is_answered_in_the_page(looker: Look
     await question.get_by_label("String", exact=False).first.fill("Ada Lovelace")
     await question.get_by_label("Piano").check()
     await looker.press("Answer", question)
-    await looker.said(panel.locator(".outcome"), "Ada Lovelace")
-    await looker.said(panel.locator(".outcome"), "Piano")
+    await looker.has_text(panel.locator(".outcome"), "Ada Lovelace")
+    await looker.has_text(panel.locator(".outcome"), "Piano")
 
 
 async def test_an_elicitation_of_the_server_is_declined_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
     await looker.press("Decline", panel.get_by_role("region", name="A question"))
-    await looker.said(panel.locator(".outcome"), "declined")
+    await looker.has_text(panel.locator(".outcome"), "declined")
 
 
 async def test_a_result_stays_visible_when_the_tool_list_changes(browser: Browser, tmp_path: Path) -> None:
@@ -233,12 +233,12 @@ async def test_a_result_stays_visible_when_the_tool_list_changes(browser: Browse
         await looker.sign_in(TOKENS["alice"])
         panel = await tool(looker, "alpha__echo")
         await panel.get_by_label("text").fill("still here")
-        found = await outcome(looker, panel)
-        await looker.said(found, "still here")
-        more = {**servers, "beta": fake("--name", "beta")}
-        write_config(tmp_path, more, listen={"port": 0, **listen})
+        element = await outcome(looker, panel)
+        await looker.has_text(element, "still here")
+        changed_servers = {**servers, "beta": fake("--name", "beta")}
+        write_config(tmp_path, changed_servers, listen={"port": 0, **listen})
         await looker.sees(looker.row("beta__echo"))
-        await looker.said(found, "still here")
+        await looker.has_text(element, "still here")
         assert await panel.get_by_role("textbox", name="text").input_value() == "still here"
 
 
@@ -248,13 +248,13 @@ async def test_an_open_tool_form_works_again_once_its_server_is_enabled(browser:
         panel = await looker.open("alpha")
         await looker.press("Disable…", panel)
         await looker.confirm("Disable")
-        await looker.said(looker.row("alpha"), "disabled")
+        await looker.has_text(looker.row("alpha"), "disabled")
         await looker.view("tools", "alpha__echo")
-        await looker.said(looker.panel(), "There is no such tool")
-        async with page_of(browser, hub) as other:
-            panel_of_other = await other.open("alpha")
-            await other.press("Enable…", panel_of_other)
-            await other.confirm("Enable")
+        await looker.has_text(looker.panel(), "There is no such tool")
+        async with page_of(browser, hub) as second_tab:
+            second_panel = await second_tab.open("alpha")
+            await second_tab.press("Enable…", second_panel)
+            await second_tab.confirm("Enable")
         panel = looker.panel()
         await panel.get_by_label("text").fill("again")
-        await looker.said(await outcome(looker, panel), "again")
+        await looker.has_text(await outcome(looker, panel), "again")
