@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 Lines = list[tuple[str, str]]
 
 
-async def lost(served: Served, session: Lines, name: str = "then-wait", request_id: Any = 1) -> str:
+async def interrupted_call(served: Served, session: Lines, name: str = "then-wait", request_id: Any = 1) -> str:
     """The id of the last event of a call whose connection was lost after its first message."""
     async with connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", session, call(name, request_id=request_id)))
@@ -34,7 +34,7 @@ async def lost(served: Served, session: Lines, name: str = "then-wait", request_
 
 
 @contextlib.asynccontextmanager
-async def back(served: Served, session: Lines, last: str) -> AsyncIterator[Connection]:
+async def resumed_stream(served: Served, session: Lines, last: str) -> AsyncIterator[Connection]:
     """A connection on which the stream goes on."""
     async with connected(served) as connection:
         connection.send(request(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)]))
@@ -45,9 +45,9 @@ async def back(served: Served, session: Lines, last: str) -> AsyncIterator[Conne
 async def test_a_resumed_stream_delivers_the_response_and_ends() -> None:
     async with serving() as served:
         session = await initialized(served)
-        last = await lost(served, session)
+        last = await interrupted_call(served, session)
         served.dispatcher.release.set()
-        async with back(served, session, last) as connection:
+        async with resumed_stream(served, session, last) as connection:
             assert "result" in (await connection.event())[1]
             assert await connection.event() == ("end", None)
         assert not served.dispatcher.cancelled.is_set()
@@ -56,23 +56,23 @@ async def test_a_resumed_stream_delivers_the_response_and_ends() -> None:
 async def test_a_response_after_the_resumption_is_sent_on_the_resumed_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
-        async with back(served, session, await lost(served, session)) as connection:
+        async with resumed_stream(served, session, await interrupted_call(served, session)) as connection:
             served.dispatcher.release.set()
             assert "result" in (await connection.event())[1]
 
 
 @pytest.mark.parametrize("answered", [False, True])
 async def test_a_stream_can_be_resumed_while_its_old_connection_looks_open(answered: bool) -> None:
-    async with serving() as served, connected(served) as lost_unnoticed:
+    async with serving() as served, connected(served) as old_connection:
         session = await initialized(served)
-        lost_unnoticed.send(request(served, "POST", "/mcp", session, call("then-wait")))
-        await lost_unnoticed.head()
-        assert (await lost_unnoticed.event())[1]["method"] == "notifications/progress"
+        old_connection.send(request(served, "POST", "/mcp", session, call("then-wait")))
+        await old_connection.head()
+        assert (await old_connection.event())[1]["method"] == "notifications/progress"
         if answered:
             served.dispatcher.release.set()
-            assert "result" in (await lost_unnoticed.event())[1]
-        number = lost_unnoticed.last_id.partition("-")[0]
-        async with back(served, session, f"{number}-1") as connection:
+            assert "result" in (await old_connection.event())[1]
+        number = old_connection.last_id.partition("-")[0]
+        async with resumed_stream(served, session, f"{number}-1") as connection:
             served.dispatcher.release.set()
             assert "result" in (await connection.event())[1]
             assert await connection.event() == ("end", None)
@@ -88,7 +88,7 @@ async def test_undelivered_events_are_replayed_in_order() -> None:
         last_id = connection.last_id
         messages = [(await connection.event())[1] for _ in range(5)]
         for _ in range(2):  # as often as it likes
-            async with back(served, session, last_id) as resumed:
+            async with resumed_stream(served, session, last_id) as resumed:
                 assert [(await resumed.event())[1] for _ in range(5)] == messages
                 assert await resumed.event() == ("end", None)
         assert [first, *(message["params"]["progress"] for message in messages[:4])] == [0, 1, 2, 3, 4]
@@ -97,8 +97,8 @@ async def test_undelivered_events_are_replayed_in_order() -> None:
 async def test_the_later_of_two_resumptions_takes_over_the_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
-        last = await lost(served, session)
-        async with back(served, session, last) as older, back(served, session, last) as newer:
+        last = await interrupted_call(served, session)
+        async with resumed_stream(served, session, last) as older, resumed_stream(served, session, last) as newer:
             assert await older.event() == ("end", None)
             served.dispatcher.release.set()
             assert "result" in (await newer.event())[1]
@@ -107,11 +107,11 @@ async def test_the_later_of_two_resumptions_takes_over_the_stream() -> None:
 async def test_equal_event_ids_of_two_sessions_resume_their_own_streams() -> None:
     async with serving() as served:
         first, second = await initialized(served), await initialized(served)
-        ids = [await lost(served, session) for session in (first, second)]
+        ids = [await interrupted_call(served, session) for session in (first, second)]
         assert ids[0] == ids[1]
         served.dispatcher.release.set()
         for session in (first, second):
-            async with back(served, session, ids[0]) as connection:
+            async with resumed_stream(served, session, ids[0]) as connection:
                 assert "result" in (await connection.event())[1]
         stranger = await initialized(served)
         assert (await fetch(served, "GET", "/mcp", [*stranger, ("Last-Event-ID", ids[0])])).status == 400
@@ -121,7 +121,7 @@ async def test_equal_event_ids_of_two_sessions_resume_their_own_streams() -> Non
 async def test_resuming_from_an_unknown_event_is_refused(last: str) -> None:
     async with serving() as served:
         session = await initialized(served)
-        await lost(served, session)
+        await interrupted_call(served, session)
         lines = [*session, ("Last-Event-ID", last.encode().decode("latin-1"))]
         answer = await fetch(served, "GET", "/mcp", lines)
         assert (answer.status, answer.json["error"]["code"]) == (400, -32600)
@@ -131,7 +131,7 @@ async def test_a_call_that_is_not_resumed_in_time_is_cancelled(monkeypatch: pyte
     monkeypatch.setattr(SessionStreams.keep, "__defaults__", (0.01,))
     async with serving() as served:
         session = await initialized(served)
-        last = await lost(served, session)
+        last = await interrupted_call(served, session)
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
         assert (await fetch(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)])).status == 400
 
@@ -139,7 +139,7 @@ async def test_a_call_that_is_not_resumed_in_time_is_cancelled(monkeypatch: pyte
 async def test_closing_a_session_discards_its_resumable_streams() -> None:
     async with serving() as served:
         session = await initialized(served)
-        await lost(served, session)
+        await interrupted_call(served, session)
         assert (await fetch(served, "DELETE", "/mcp", session)).status == 204
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
@@ -155,7 +155,7 @@ async def test_a_silent_call_gets_a_stream_with_an_event_id(
             assert (await connection.head()).headers["content-type"] == "text/event-stream"
             data = await connection.chunk()
             assert data == b"id: 1-0\nretry: %d\ndata: \n\n" % RETRY
-        async with back(served, session, "1-0") as connection:
+        async with resumed_stream(served, session, "1-0") as connection:
             served.dispatcher.release.set()
             assert "result" in (await connection.event())[1]
 
@@ -180,9 +180,9 @@ async def test_unsolicited_messages_wait_for_the_resumption_of_the_standing_stre
             assert (await standing.event())[1] == changed[0]
             last_id = standing.last_id
         notify(changed[1])
-        async with back(served, session, last_id) as standing:
+        async with resumed_stream(served, session, last_id) as standing:
             assert (await standing.event())[1] == changed[1]
-        async with back(served, session, "0-0") as standing:
+        async with resumed_stream(served, session, "0-0") as standing:
             assert [(await standing.event())[1] for _ in range(2)] == changed
 
 
@@ -204,7 +204,7 @@ async def test_a_non_stream_response_is_not_kept_for_resumption() -> None:
 async def test_a_finished_call_is_removed_from_the_calls_waiting_for_resumption() -> None:
     async with serving() as served:
         session = await initialized(served)
-        await lost(served, session)
+        await interrupted_call(served, session)
         (server_session,) = served.app.streamable.handshake.sessions._sessions.values()
         async with asyncio.timeout(HANG_BOUND):
             while not server_session.streams._given_up:
@@ -258,7 +258,7 @@ async def test_a_response_that_lost_its_stream_to_a_newer_one_takes_no_more_even
             caller.notify(notification)
         for notification in notifications:
             assert (await older.event())[1] == notification
-        async with back(served, session, "0-0") as newer:
+        async with resumed_stream(served, session, "0-0") as newer:
             for notification in notifications:
                 assert (await newer.event())[1]["params"]["n"] == notification["params"]["n"]
             assert await older.event() == ("end", None)

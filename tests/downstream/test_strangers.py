@@ -124,7 +124,7 @@ async def test_a_client_that_is_silent_after_its_tls_handshake_ends_at_the_same_
     monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 2.0)  # so long that a slow machine has shaken hands
     tls = certificate(tmp_path)
 
-    def everything_said(port: int) -> None:
+    def read_all(port: int) -> None:
         """Shake hands, then read without TLS, so that nothing is answered to the end of the other side."""
         context = ssl.create_default_context(cafile=tls["cert"])
         with (
@@ -135,7 +135,7 @@ async def test_a_client_that_is_silent_after_its_tls_handshake_ends_at_the_same_
                 pass
 
     async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
-        await asyncio.to_thread(everything_said, served.port)
+        await asyncio.to_thread(read_all, served.port)
         assert served.app.refusals.counts == {"head_too_slow": 1}
 
 

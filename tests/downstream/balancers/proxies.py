@@ -81,7 +81,7 @@ class Balancer:
     folder: Path
     hubs: tuple[int, int]
     port: int
-    trusting: ssl.SSLContext
+    client_context: ssl.SSLContext
     process: asyncio.subprocess.Process | None = None
     stderr: bytearray = field(default_factory=bytearray)
 
@@ -127,7 +127,7 @@ class Balancer:
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=self.trusting, server_hostname=NAME, local_addr=(CLIENT, 0)
+            "127.0.0.1", self.port, ssl=self.client_context, server_hostname=NAME, local_addr=(CLIENT, 0)
         )
 
 

@@ -98,10 +98,10 @@ async def test_a_thousand_sessions_have_their_streams_open_at_once(tmp_path: Pat
         balancing(kind, tmp_path / "balancer", [port]) as balancer,
         contextlib.AsyncExitStack() as stack,
     ):
-        at_once = asyncio.Semaphore(32)
+        semaphore = asyncio.Semaphore(32)
 
-        async def come(number: int) -> Guest:
-            async with at_once:
+        async def open_session(number: int) -> Guest:
+            async with semaphore:
                 client = await stack.enter_async_context(guest(balancer))
                 await client.shake_hands()
                 client.call("up__echo", {"text": f"nonce {number}"})
@@ -110,7 +110,7 @@ async def test_a_thousand_sessions_have_their_streams_open_at_once(tmp_path: Pat
                 assert (await client.connection.head()).status == 200
                 return client
 
-        guests = await asyncio.gather(*(come(number) for number in range(SESSIONS)))
+        guests = await asyncio.gather(*(open_session(number) for number in range(SESSIONS)))
         assert len({client.session[0][1] for client in guests}) == SESSIONS
         assert not any(client.connection.reader.at_eof() for client in guests)
 
@@ -180,6 +180,6 @@ class Calls:
                         self.lost.append(f"{answer.status} {answer.body.decode()}")
                     self._changed.notify_all()
 
-    async def until(self, holds) -> None:
+    async def until(self, condition) -> None:
         async with self._changed:
-            await self._changed.wait_for(holds)
+            await self._changed.wait_for(condition)

@@ -140,11 +140,11 @@ async def test_an_invalid_client_certificate_ends_the_tls_handshake(
 async def test_the_certificate_of_a_trusted_proxy_makes_no_principal(authority: Authority) -> None:
     proxy = authority.client(authority.signed(common="alice"))
     listen = listening(authority, trusted_proxies=["127.0.0.1"])
-    through = [("X-Forwarded-For", "203.0.113.9")]
+    forwarded = [("X-Forwarded-For", "203.0.113.9")]
     async with serving(listen) as served:
-        assert (await ask(served, proxy, through)).status == 401
+        assert (await ask(served, proxy, forwarded)).status == 401
         assert (await ask(served, proxy)).status == 401
-        assert (await ask(served, proxy, [*through, *bearer("carol")])).status == 200
+        assert (await ask(served, proxy, [*forwarded, *bearer("carol")])).status == 200
         assert principal_of(served) == ["carol"]
 
 

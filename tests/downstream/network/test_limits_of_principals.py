@@ -148,40 +148,40 @@ def test_no_principal_ever_exceeds_its_share_and_counts_return_to_zero(
     assert limiter._all == 0
 
 
-# --- places of one server ---------------------------------------------------------------------------------------
+# --- concurrency slots of one server ----------------------------------------------------------------------------
 
 
 class Desk:
-    """One server; calls stay until they are let go."""
+    """One server; each call runs until `finish`."""
 
     def __init__(self, **rules: Any) -> None:
         limits = {"limits": Rules.model_validate(rules)}
         server = Server(id="a", transport="stdio", command="x", namespace="a", settings=limits)
         self.policy = LimitsPolicy({"a": server}, Clock())
-        self.through: list[str] = []
-        self._go: dict[str, asyncio.Event] = {}
+        self.admitted: list[str] = []
+        self._finished: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[Json]] = {}
 
-    async def come(self, *names: str) -> None:
-        """The principal is the letter."""
+    async def arrive(self, *names: str) -> None:
+        """Starts a call of each name; the first letter of a name is its principal."""
         for name in names:
-            self._go[name] = asyncio.Event()
+            self._finished[name] = asyncio.Event()
             route = Route("a", TOOLS, name)
             call = Call("tools/call", name, route, {}, "modern", Envelope(), Principal(name[0]))
             self.tasks[name] = asyncio.ensure_future(self.policy(call, self._answer))
             await self.settle()
 
     async def _answer(self, call: Call) -> Json:
-        self.through.append(call.exposed)
-        await self._go[call.exposed].wait()
+        self.admitted.append(call.exposed)
+        await self._finished[call.exposed].wait()
         return {}
 
     async def settle(self) -> None:
         for _ in range(6):
             await asyncio.sleep(0)
 
-    async def go(self, name: str) -> None:
-        self._go[name].set()
+    async def finish(self, name: str) -> None:
+        self._finished[name].set()
         async with asyncio.timeout(PATIENCE):
             await self.tasks[name]
         await self.settle()
@@ -194,33 +194,33 @@ class Desk:
 
 async def test_queued_calls_of_two_principals_are_served_in_turn() -> None:
     desk = Desk(at_once=2)
-    await desk.come("a1", "a2", "a3", "a4", "a5", "b1", "b2")
-    assert desk.through == ["a1", "a2"]
-    await desk.go("a1")
-    assert desk.through[2:] == ["b1"], "b has no place, a has one"
-    await desk.go("b1")
-    assert desk.through[3:] == ["b2"]
-    await desk.go("a2")
-    assert desk.through[4:] == ["a3"], "b has one, a has none"
-    await desk.go("b2")
-    await desk.go("a3")
-    assert desk.through[5:] == ["a4", "a5"]
+    await desk.arrive("a1", "a2", "a3", "a4", "a5", "b1", "b2")
+    assert desk.admitted == ["a1", "a2"]
+    await desk.finish("a1")
+    assert desk.admitted[2:] == ["b1"], "b has no place, a has one"
+    await desk.finish("b1")
+    assert desk.admitted[3:] == ["b2"]
+    await desk.finish("a2")
+    assert desk.admitted[4:] == ["a3"], "b has one, a has none"
+    await desk.finish("b2")
+    await desk.finish("a3")
+    assert desk.admitted[5:] == ["a4", "a5"]
     await desk.close()
 
 
 async def test_a_full_queue_drops_the_newest_call_of_the_principal_with_most_calls() -> None:
     desk = Desk(at_once=1, waiting=3)
-    await desk.come("a1", "a2", "a3", "a4", "b1")
+    await desk.arrive("a1", "a2", "a3", "a4", "b1")
     with pytest.raises(Overloaded) as raised:
         await desk.tasks["a4"]
     assert raised.value.retry_after
-    await desk.come("a5")
+    await desk.arrive("a5")
     assert isinstance(desk.tasks["a5"].exception(), Overloaded)
-    await desk.come("b2")
+    await desk.arrive("b2")
     assert isinstance(desk.tasks["b2"].exception(), Overloaded), "two of a and one of b: as even as it can be"
     for name in ("a1", "a2", "b1"):
-        await desk.go(name)
-    assert desk.through == ["a1", "a2", "b1", "a3"], "in turn, though all of a came first"
+        await desk.finish(name)
+    assert desk.admitted == ["a1", "a2", "b1", "a3"], "in turn, though all of a came first"
     await desk.close()
 
 
@@ -235,14 +235,14 @@ def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_
         for number, (principal, step) in enumerate(steps):
             unfinished = [name for name, task in desk.tasks.items() if not task.done() and name[0] == principal]
             if step == "come":
-                await desk.come(f"{principal}{number}")
-            elif unfinished and step == "go" and unfinished[0] in desk.through:
-                await desk.go(unfinished[0])
+                await desk.arrive(f"{principal}{number}")
+            elif unfinished and step == "go" and unfinished[0] in desk.admitted:
+                await desk.finish(unfinished[0])
             elif unfinished and step == "give up":
                 desk.tasks[unfinished[-1]].cancel()
                 await desk.settle()
-            running = [name for name in desk.through if not desk.tasks[name].done()]
-            queued = [name for name, task in desk.tasks.items() if not task.done() and name not in desk.through]
+            running = [name for name in desk.admitted if not desk.tasks[name].done()]
+            queued = [name for name, task in desk.tasks.items() if not task.done() and name not in desk.admitted]
             assert len(running) <= at_once
             assert len(queued) <= waiting
             assert not queued or len(running) == at_once, "nobody waits while there is a place"

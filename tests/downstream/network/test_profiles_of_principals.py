@@ -209,13 +209,16 @@ async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
-        sessions = [Caller(item, lambda message: None) for item in (Principal("alice", "analyst"), ANONYMOUS)]
+        sessions = [Caller(principal, lambda message: None) for principal in (Principal("alice", "analyst"), ANONYMOUS)]
         listeners = [Listener(), Listener()]
         for session, listener in zip(sessions, listeners, strict=True):
             hub.clients.introduce(session.handshake_key, listener, "handshake")  # type: ignore[arg-type]
         for session, server in itertools.product(sessions, ("a", "b", "c")):
             hub.clients.hear({"data": server}, server, session.handshake_key)
-        assert [[item["data"] for item in listener.messages] for listener in listeners] == [["a"], ["a", "b", "c"]]
+        assert [[message["data"] for message in listener.messages] for listener in listeners] == [
+            ["a"],
+            ["a", "b", "c"],
+        ]
 
 
 async def test_tools_of_a_clients_own_session_are_restricted_by_its_profile_too(tmp_path: Path) -> None:

@@ -106,12 +106,12 @@ async def test_new_connections_get_the_renewed_certificate_and_open_ones_continu
     old, new = renewal.next(), renewal.next()
     write(mounted, *old)
     listen = Listen.model_validate({"port": 0, "tls": {"cert": mounted / "tls.crt", "key": mounted / "tls.key"}})
-    trusting = renewal.authority.client()
-    async with serving(listen) as served, connected(served, trusting) as (before, serial):
+    client_context = renewal.authority.client()
+    async with serving(listen) as served, connected(served, client_context) as (before, serial):
         assert serial == serial_of(old[0])
         assert await healthy(before)
         write(mounted, *new)
-        await wait_until_shown(served, trusting, serial_of(new[0]))
+        await wait_until_shown(served, client_context, serial_of(new[0]))
         assert await healthy(before)
 
 
@@ -122,23 +122,23 @@ async def test_mismatched_renewed_files_are_reported_once_and_the_old_certificat
     old, new, third = renewal.next(), renewal.next(), renewal.next()
     written_one_after_the_other(tmp_path, *old)
     tls = {"cert": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
-    trusting = renewal.authority.client()
+    client_context = renewal.authority.client()
     checks = 0
     with caplog.at_level(logging.ERROR, "mcp_hub.downstream"):
         async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
             tls["cert"].write_bytes(new[0].read_bytes())
             async with asyncio.timeout(HANG_BOUND):
                 while checks < 20:  # long after it was told of
-                    assert await shown_by(served, trusting) == serial_of(old[0])
+                    assert await shown_by(served, client_context) == serial_of(old[0])
                     checks += bool(caplog.records)
             tls["key"].write_bytes(new[1].read_bytes())
-            await wait_until_shown(served, trusting, serial_of(new[0]))
+            await wait_until_shown(served, client_context, serial_of(new[0]))
             tls["key"].unlink()
             async with asyncio.timeout(HANG_BOUND):
                 while len(caplog.records) < 2:
-                    assert await shown_by(served, trusting) == serial_of(new[0])
+                    assert await shown_by(served, client_context) == serial_of(new[0])
             written_one_after_the_other(tmp_path, *third)
-            await wait_until_shown(served, trusting, serial_of(third[0]))
+            await wait_until_shown(served, client_context, serial_of(third[0]))
     first, second = (record.getMessage() for record in caplog.records)
     assert "is not the private key of" in first
     assert "the certificate that was in use stays" in first
@@ -167,17 +167,17 @@ async def test_a_hub_keeps_its_sessions_when_its_certificate_is_renewed(tmp_path
     old, new = renewal.next(), renewal.next()
     written_one_after_the_other(tmp_path, *old)
     listen = {"tls": {"cert": "../tls.crt", "key": "../tls.key"}, "token": TOKENS["alice"]}
-    trusting = renewal.authority.client()
+    client_context = renewal.authority.client()
     async with (
         network_hub(tmp_path / "hub", {"up": fake()}, listen, "-v") as (hub, base),
-        visiting(base, era, TOKENS["alice"], verify=trusting) as visitor,
+        visiting(base, era, TOKENS["alice"], verify=client_context) as visitor,
     ):
         assert await visitor.text("up__echo", {"text": "before"}) == "before"
         written_one_after_the_other(tmp_path, *new)
         await hub.until(lambda: b"has changed; new connections get it" in hub.stderr)
         assert await visitor.text("up__echo", {"text": "after"}) == "after"
         port = int(base.rpartition(":")[2])
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context)
         certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
         assert x509.load_der_x509_certificate(certificate).serial_number == serial_of(new[0])

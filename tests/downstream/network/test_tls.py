@@ -53,14 +53,14 @@ def certificate(directory: Path, name: str = "one", password: bytes | None = Non
 @pytest.mark.parametrize("era", ERAS)
 async def test_clients_that_trust_the_certificate_are_served(tmp_path: Path, era: str) -> None:
     tls = certificate(tmp_path)
-    trusting = ssl.create_default_context(cafile=tls["cert"])
+    client_context = ssl.create_default_context(cafile=tls["cert"])
     listen = {"tls": tls, "principals": {"alice": TOKENS["alice"]}}
     async with network_hub(tmp_path / "hub", {"up": fake()}, listen) as (_, base):
         assert base.startswith("https://127.0.0.1:")
-        async with visiting(base, era, TOKENS["alice"], verify=trusting) as visitor:
+        async with visiting(base, era, TOKENS["alice"], verify=client_context) as visitor:
             assert await visitor.text("up__echo", {"text": "hello"}) == "hello"
         headers = {**bearer(TOKENS["alice"]), "origin": base}
-        async with httpx2.AsyncClient(verify=trusting, headers=headers, timeout=PATIENCE) as http:
+        async with httpx2.AsyncClient(verify=client_context, headers=headers, timeout=PATIENCE) as http:
             transport = streamable_http_client(f"{base}/mcp", http_client=http)
             async with Client(transport, mode="legacy" if era == "handshake" else "auto") as client:
                 assert "up__echo" in [tool.name for tool in (await client.list_tools()).tools]
@@ -80,8 +80,8 @@ async def test_a_tls_listener_answers_neither_plain_http_nor_old_tls_versions(tm
         async with httpx2.AsyncClient(verify=old, timeout=PATIENCE) as http:
             with pytest.raises(httpx2.ConnectError):
                 await http.get(f"{base}/healthz")
-        trusting = ssl.create_default_context(cafile=tls["cert"])
-        async with httpx2.AsyncClient(verify=trusting, timeout=PATIENCE) as http:
+        client_context = ssl.create_default_context(cafile=tls["cert"])
+        async with httpx2.AsyncClient(verify=client_context, timeout=PATIENCE) as http:
             assert (await http.get(f"{base}/healthz")).status_code == 200
 
 
@@ -155,11 +155,11 @@ async def test_hundreds_of_silent_connections_do_not_exhaust_the_descriptors(tmp
     listen = {"token": TOKENS["alice"], **({"tls": tls} if over_tls else {})}
     with_low_limit = ("sh", "-c", 'ulimit -n 512 && exec "$@"', "sh")
     async with network_hub(tmp_path / "hub", {"up": fake()}, listen, before=with_low_limit) as (_, base):
-        trusting = ssl.create_default_context(cafile=tls["cert"])
+        client_context = ssl.create_default_context(cafile=tls["cert"])
         host, port = base.rpartition("/")[2].split(":")
         with contextlib.ExitStack() as silent:
             for _ in range(600):
                 silent.enter_context(socket.create_connection((host, int(port)), PATIENCE))
             for _ in range(3):
-                async with visiting(base, "modern", TOKENS["alice"], verify=trusting) as visitor:
+                async with visiting(base, "modern", TOKENS["alice"], verify=client_context) as visitor:
                     assert await visitor.text("up__echo", {"text": "hello"}) == "hello"

@@ -98,10 +98,10 @@ async def test_another_user_needs_a_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{}, {"public_host": ["hub.example"]}, {"trusted_proxies": ["unix"]}])
 async def test_a_request_forwarded_by_a_proxy_needs_a_token(tmp_path: Path, more: dict[str, Any]) -> None:
     path = tmp_path / "hub.sock"
-    through = [("X-Forwarded-For", "203.0.113.9")]
+    forwarded = [("X-Forwarded-For", "203.0.113.9")]
     async with serving(listening(path, token=TOKEN, **more)) as served:
-        assert (await ask(path, through)).status == 401
-        assert (await ask(path, [*through, ("Authorization", f"Bearer {TOKEN}")])).status == 200
+        assert (await ask(path, forwarded)).status == 401
+        assert (await ask(path, [*forwarded, ("Authorization", f"Bearer {TOKEN}")])).status == 200
         # Where the socket is said to be a proxy's, nobody is taken for the user of the hub.
         assert (await ask(path)).status == (401 if more else 200)
         assert (await ask(path, [("Authorization", "Bearer " + "x" * 40)])).status == 401
@@ -111,9 +111,9 @@ async def test_a_request_forwarded_by_a_proxy_needs_a_token(tmp_path: Path, more
 
 async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
     path = tmp_path / "hub.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as killed:
-        killed.bind(str(path))
-        killed.listen()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stale:
+        stale.bind(str(path))
+        stale.listen()
     assert path.exists()
     async with serving(listening(path)):
         assert (await ask(path)).status == 200

@@ -28,16 +28,16 @@ RUN = "await files__read()\nawait files__effect(path='/tmp/a')\n'done'"
 
 
 class Slow:
-    """Somebody who is asked by a client and does not answer until it is let."""
+    """A user whose client asks and who does not answer until `release` is set."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.let = asyncio.Event()
+        self.question_received = asyncio.Event()
+        self.release = asyncio.Event()
 
     async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
-        self.asked.set()
+        self.question_received.set()
         async with asyncio.timeout(PATIENCE):
-            await self.let.wait()
+            await self.release.wait()
         return types.ElicitResult(action="decline")
 
 
@@ -82,7 +82,7 @@ async def test_the_page_can_answer_a_confirmation_that_the_client_leaves_unanswe
             client.call_tool("files__effect", {"path": "/etc", "password": "hunter2-hunter2"})
         )
         row = await waiting(events)
-        await slow.asked.wait()
+        await slow.question_received.wait()
         assert (row["name"], row["server"], row["tool"], row["within"]) == ("files__effect", "files", "effect", None)
         assert "/etc" in row["arguments"]
         assert "hunter2" not in row["arguments"]
@@ -94,7 +94,7 @@ async def test_the_page_can_answer_a_confirmation_that_the_client_leaves_unanswe
             calls = (await page.found("calls"))["calls"]
             await asyncio.sleep(0)
         assert did(tmp_path) == done
-        slow.let.set()
+        slow.release.set()
         result = await calling
         assert result.is_error is (word == "no")
         (call,) = [entry for entry in calls if entry["name"] == "files__effect"]
@@ -137,7 +137,7 @@ async def test_a_confirmation_answered_by_the_client_cannot_be_answered_on_the_p
     ):
         calling = asyncio.create_task(client.call_tool("files__effect"))
         row = await waiting(events)
-        slow.let.set()
+        slow.release.set()
         assert (await calling).is_error
         assert await answer(page, row, "once") == 404
         assert did(tmp_path) == []

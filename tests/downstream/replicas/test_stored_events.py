@@ -89,13 +89,13 @@ class SlowKeeper:
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
-        self.asked = asyncio.Event()
+        self.keep_called = asyncio.Event()
         self.events: list[tuple[int, bytes | None]] = []
 
     async def begin(self, stream: int, asked: Any) -> None: ...
 
     async def keep(self, stream: int, number: int, data: bytes | None) -> bool:
-        self.asked.set()
+        self.keep_called.set()
         await self.release.wait()
         self.events.append((number, data))
         return True
@@ -107,7 +107,7 @@ async def test_an_event_is_stored_before_the_end_of_its_stream_even_if_its_clien
         log.put(message)
     log.take_event()
     keeping = asyncio.ensure_future(log.keep_written(keeper))
-    await keeper.asked.wait()
+    await keeper.keep_called.wait()
     keeping.cancel()
     keeper.release.set()
     await log.keep_end(keeper)
@@ -119,7 +119,7 @@ async def test_the_end_of_a_stream_is_stored_after_the_event_still_being_stored(
     log.put(b"1")
     log.take_event()
     keeping = asyncio.ensure_future(log.keep_written(keeper))
-    await keeper.asked.wait()
+    await keeper.keep_called.wait()
     log.put(b"2")
     ending = asyncio.ensure_future(log.keep_end(keeper))
     keeper.release.set()

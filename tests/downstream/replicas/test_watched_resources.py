@@ -44,18 +44,18 @@ class Replica:
         change(message["params"]["uri"])
         return {"result": {}}
 
-    async def asks(self, method: str, uri: str) -> None:
+    async def request(self, method: str, uri: str) -> None:
         """Carries out what the client asks for."""
         message = {"method": f"resources/{method}", "params": {"uri": uri}}
         await self.watched.note(message)
         await self._answer(None, message, None, "handshake")
 
-    async def follows(self) -> None:
+    async def take_over(self) -> None:
         """Becomes the owner after another one that is gone."""
         await self.watched.load()
         await self.watched.restore()
 
-    def lets_go(self) -> tuple[int, list[str]]:
+    def hand_over(self) -> tuple[int, list[str]]:
         self.subscribed.clear()
         return self.watched.let_go()
 
@@ -72,70 +72,70 @@ async def replicas(count: int) -> AsyncIterator[list[Replica]]:
 
 async def test_a_new_owner_restores_the_resource_subscriptions_of_the_store() -> None:
     async with replicas(2) as (one, two):
-        await one.asks("subscribe", "x:a")
-        await one.asks("subscribe", "x:b")
-        await one.asks("unsubscribe", "x:b")
-        await two.follows()
+        await one.request("subscribe", "x:a")
+        await one.request("subscribe", "x:b")
+        await one.request("unsubscribe", "x:b")
+        await two.take_over()
         assert two.subscribed == {"x:a"}
-        await two.watched.take(*one.lets_go())
+        await two.watched.take(*one.hand_over())
         assert two.subscribed == {"x:a"}
 
 
 async def test_a_former_owner_supplies_subscriptions_that_the_store_lost() -> None:
     async with replicas(3) as (one, two, three):
-        await one.asks("subscribe", "x:a")
-        await one.asks("subscribe", "x:b")
+        await one.request("subscribe", "x:a")
+        await one.request("subscribe", "x:b")
         await one.store.execute("DEL", one.store.key(KEY))
-        await two.follows()
+        await two.take_over()
         assert two.subscribed == set()
-        await two.asks("unsubscribe", "x:b")
-        await two.asks("subscribe", "x:c")
-        await two.watched.take(*one.lets_go())
+        await two.request("unsubscribe", "x:b")
+        await two.request("subscribe", "x:c")
+        await two.watched.take(*one.hand_over())
         assert two.subscribed == {"x:a", "x:c"}
-        await three.follows()  # the store knows it again
+        await three.take_over()  # the store knows it again
         assert three.subscribed == {"x:a", "x:c"}
 
 
 async def test_an_outdated_owner_restores_no_subscription() -> None:
     async with replicas(3) as (one, two, three):
-        await one.asks("subscribe", "x:a")
-        await one.asks("subscribe", "x:b")
-        await two.follows()
-        await two.asks("unsubscribe", "x:b")
-        await three.follows()
-        await three.watched.take(*one.lets_go())
+        await one.request("subscribe", "x:a")
+        await one.request("subscribe", "x:b")
+        await two.take_over()
+        await two.request("unsubscribe", "x:b")
+        await three.take_over()
+        await three.watched.take(*one.hand_over())
         assert three.subscribed == {"x:a"}
 
 
 @pytest.mark.parametrize("first", ["the older", "the later"])
 async def test_after_a_store_loss_the_later_of_two_former_owners_supplies_the_subscriptions(first: str) -> None:
     async with replicas(4) as (one, two, three, four):
-        await one.asks("subscribe", "x:a")
-        await one.asks("subscribe", "x:b")
-        await two.follows()
-        await two.asks("unsubscribe", "x:b")
-        await two.asks("subscribe", "x:c")
+        await one.request("subscribe", "x:a")
+        await one.request("subscribe", "x:b")
+        await two.take_over()
+        await two.request("unsubscribe", "x:b")
+        await two.request("subscribe", "x:c")
         await one.store.execute("DEL", one.store.key(KEY))
-        await three.follows()
-        handovers = [one.lets_go(), two.lets_go()]
+        await three.take_over()
+        handovers = [one.hand_over(), two.hand_over()]
         for turn, uris in handovers if first == "the older" else reversed(handovers):
             await three.watched.take(turn, uris)
         assert three.subscribed == {"x:a", "x:c"}
-        await four.follows()
+        await four.take_over()
         assert four.subscribed == {"x:a", "x:c"}
 
 
 @pytest.mark.parametrize("last", ["unsubscribe", "subscribe"])
 async def test_a_clients_request_is_applied_after_its_restored_subscriptions(last: str) -> None:
     async with replicas(2) as (one, two):
-        await one.asks("subscribe", "x:a")
+        await one.request("subscribe", "x:a")
         two.release.clear()
-        takeover = asyncio.ensure_future(two.follows())
+        takeover = asyncio.ensure_future(two.take_over())
         await two.restore_started.wait()
 
         async def send_request() -> None:
             for method in ("unsubscribe", "subscribe")[: 1 if last == "unsubscribe" else 2]:
-                await two.asks(method, "x:a")
+                await two.request(method, "x:a")
 
         request = asyncio.ensure_future(send_request())
         for _ in range(20):
