@@ -54,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def front(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What serves the app: the `listener` of the hub, or `asgi`, uvicorn."""
+    """The server of the app: `listener`, the hub's own, or `asgi`, uvicorn."""
     FRONTS["now"] = server = getattr(request, "param", "listener")
     yield server
     FRONTS["now"] = "listener"

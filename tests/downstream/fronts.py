@@ -19,7 +19,7 @@ from mcp_hub.transport.http1 import listening_sockets
 HANG_BOUND = 60.0
 """Seconds after which any wait of a test is a failure."""
 FRONTS: dict[Literal["now"], str] = {"now": "listener"}
-"""What serves the app now: the `listener` of the hub, or `asgi`, uvicorn (conftest.py)."""
+"""The server of the app now: `listener`, the hub's own, or `asgi`, uvicorn (conftest.py)."""
 
 
 async def serve_by_uvicorn(

@@ -197,7 +197,7 @@ async def read_to_end(connection: Connection) -> bytes:
 
 
 class Line(asyncio.Transport):
-    """The other side of a connection, in the hands of a test."""
+    """A transport that keeps what is written to it."""
 
     def __init__(self) -> None:
         super().__init__()

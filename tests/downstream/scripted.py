@@ -30,9 +30,9 @@ class ScriptedDispatcher:
         self.tools_list: Raw | None = None
         """The result of `tools/list`, as catalogs give it."""
         self.callers: list[Caller] = []
-        """Who sent them."""
+        """The callers of the requests that arrived."""
         self.methods: list[str] = []
-        """Methods of the requests that arrived."""
+        """The methods of the requests that arrived."""
         self.notifications: list[str] = []
         self.joined: list[Caller] = []
         self.left: list[Caller] = []
@@ -46,7 +46,7 @@ class ScriptedDispatcher:
         self.backlog = Backlog(lambda: self.unread)
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
         self.refusals: list[dict[str, Any]] = []
-        """Facts of the records about requests that nobody was let in with."""
+        """The records of requests that were refused before they had a caller."""
         self.hub = SimpleNamespace(
             entry=lambda kind, name, caller: tools.get(name), record_stranger=self.refusals.append
         )

@@ -210,7 +210,7 @@ PARTS = st.tuples(
     st.sampled_from([b"HTTP/1.1"] * 6 + [b"HTTP/1.0"]),
     st.sampled_from([b"", b"{}", b"0123456789", b"x" * 100, b"\r\n\r\n", b"Content-Length: 5\r\n\r\n"]),
 )
-"""Of one request: method, target, lines, the line of its length, version, body."""
+"""The parts of one request: method, target, lines, the line of its length, version, body."""
 
 
 def of_parts(parts: tuple[bytes, ...]) -> bytes:
@@ -220,7 +220,7 @@ def of_parts(parts: tuple[bytes, ...]) -> bytes:
 
 
 async def echoed(pieces: Iterable[bytes]) -> tuple[bytes, bool]:
-    """What a connection says to these pieces, without dates, and whether it has closed; requests are echoed."""
+    """The output of a connection for these pieces, without dates, and whether it has closed; it echoes requests."""
 
     async def handler(message: HttpRequest, reply: HttpReply) -> None:
         body = message.arrived_body(1000)

@@ -132,7 +132,7 @@ async def test_an_sse_client_that_does_not_read_is_refused_further_requests() ->
 LARGE = {"text": "x" * 1000, "repeated": 16_000}
 """An answer of 16 MB: more than the buffers of any system take."""
 ROOM = UnreadLimits(caller=24_000_000, total=64_000_000)
-"""For one such answer of a caller, and for several of all."""
+"""Room for one such answer of a caller, and for several of all callers."""
 
 
 async def large_request(served: Served, era: str, name: str = "echo", **fields: object) -> bytes:
@@ -147,14 +147,14 @@ async def large_request(served: Served, era: str, name: str = "echo", **fields: 
 
 
 async def unread(served: Served, at_least: int) -> None:
-    """Wait until so many bytes wait for somebody."""
+    """Waits until at least `at_least` bytes are unread."""
     async with asyncio.timeout(HANG_BOUND):
         while served.dispatcher.backlog.waiting < at_least:
             await asyncio.sleep(0)
 
 
 def code(answer: dict[str, object]) -> object:
-    """Of the error in a result; None if it is none."""
+    """The code of the error in a result, or None if it is no error."""
     result = answer["result"]
     assert isinstance(result, dict)
     return result["_meta"]["mcp-hub/error"]["code"] if result.get("isError") else None

@@ -58,7 +58,7 @@ async def status(connection: Connection, served: Served, token: bool = True) -> 
 
 @contextlib.asynccontextmanager
 async def silent(served: Served, count: int) -> AsyncIterator[list[Connection]]:
-    """So many connections that never send anything."""
+    """Opens `count` connections that never send anything."""
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(connected(served)) for _ in range(count)]
 
@@ -171,7 +171,7 @@ async def test_many_clients_of_this_machine_are_served_at_the_same_time() -> Non
 
 
 class Line:
-    """A connection as the places see it."""
+    """A connection as `ConnectionSlots` sees it."""
 
     def __init__(self) -> None:
         self.dropped = False

@@ -26,7 +26,7 @@ NAME: Final = "hub.example"
 CLIENT: Final = "127.0.0.2"
 """The address that clients come from, which is not that of the balancer."""
 TOKENS: Final = {f"guest{number}": f"guest{number}-" + "0123456789abcdef" * 2 for number in range(16)}
-"""So many that no balancer gives all of them to one hub."""
+"""So many clients that no balancer gives all of them to one hub."""
 Kind = Literal["nginx", "haproxy", "caddy"]
 KINDS: Final[tuple[Kind, ...]] = ("nginx", "haproxy", "caddy")
 

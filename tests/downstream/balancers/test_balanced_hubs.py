@@ -156,7 +156,7 @@ class Calls:
         self._changed = asyncio.Condition()
         self._is_over = False
         self.pids: list[str] = []
-        """Of the servers that answered, which are those of the hubs."""
+        """The process ids of the servers that answered; each hub has one server."""
         self.lost: list[str] = []
 
     @contextlib.asynccontextmanager

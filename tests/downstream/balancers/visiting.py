@@ -13,7 +13,7 @@ from tests.downstream.raw_http import BOTH, ENVELOPE, Connection, Response
 
 
 class Guest:
-    """One connection of one client. `session`: the header lines that say which session it is."""
+    """One connection of one client. `session` has the header lines that identify its session."""
 
     def __init__(self, connection: Connection, name: str = "guest0") -> None:
         self.connection = connection

@@ -24,7 +24,7 @@ _SIGNS = x509.KeyUsage(
     digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
     key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
 )  # fmt: skip
-"""What a certificate is for. Python 3.13 refuses an authority that does not say so."""
+"""The key usage of an authority. Python 3.13 refuses an authority that does not say so."""
 
 
 class Authority:
@@ -104,7 +104,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def client(self, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """What a client that trusts this authority connects with."""
+        """The TLS context of a client that trusts this authority."""
         context = ssl.create_default_context(cafile=str(self.file))
         if certificate is not None:
             context.load_cert_chain(*certificate)

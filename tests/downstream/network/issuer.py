@@ -1,4 +1,4 @@
-"""A real authorization server on loopback, as far as a verifier asks it: keys, and what is known of a token."""
+"""An authorization server on loopback, as far as a verifier uses it: keys, and introspection of tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLIENT = ("hub-client", "the-secret-of-the-hub-client")
 
 @dataclass
 class Issuer:
-    """`requested_paths` has the paths of all requests; `status` is what it answers with."""
+    """`requested_paths` has the paths of all requests; `status` is that of its responses."""
 
     url: str = ""
     requested_paths: list[str] = field(default_factory=list)
@@ -33,12 +33,12 @@ class Issuer:
     authorizations: list[str | None] = field(default_factory=list)
     status: int = 200
     hold: asyncio.Event | None = None
-    """Answers wait for it."""
+    """Every response waits until it is set."""
     padding: int = 0
     """Bytes that are added to every answer."""
     keys: dict[str, Any] = field(default_factory=dict)
     introspections: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What introspection says, by token."""
+    """The introspection response of each token."""
 
     def key(self, kid: str, kind: str = "RSA") -> None:
         key_type = {"RSA": (jwk.RSAKey, 2048), "EC": (jwk.ECKey, "P-256"), "OKP": (jwk.OKPKey, "Ed25519")}[kind]

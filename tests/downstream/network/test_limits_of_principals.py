@@ -40,14 +40,14 @@ class Clock:
 
 
 def quotas(own: dict[str, Any] | None = None, **limits: Any) -> tuple[Quotas, Clock]:
-    """With `own` for alice alone."""
+    """Quotas and their clock, with the limits `own` for alice alone."""
     clock = Clock()
     alice = NamedPrincipal(token="t" * 32, limits=CallerLimits(**own) if own is not None else None)
     return Quotas(Listen(principals={"alice": alice}, limits=CallerLimits(**limits)), clock), clock
 
 
 def waits(quotas: Quotas, principal: Principal, method: str = "tools/call") -> float | None:
-    """The time after which to come again; None if the request may begin. It ends at once."""
+    """The seconds after which to retry, or None if the request is accepted; it ends at once."""
     try:
         quotas.enter(principal, method)()
     except Overloaded as error:

@@ -44,7 +44,7 @@ LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/li
 
 
 def servers(record: Path) -> dict[str, Any]:
-    """Both of one namespace, so that they have equal names: which of them is meant depends on the profile."""
+    """Servers of which `a` and `b` share a namespace: the profile decides whose tool an equal name means."""
     return {
         "a": fake("--name", "a", namespace="n"),
         "b": fake("--name", "b", "--record", str(record), namespace="n"),

@@ -31,7 +31,7 @@ def written(hub: StdioClient, event: str) -> list[dict[str, Any]]:
 
 
 async def records(hub: StdioClient, event: str, count: int) -> list[dict[str, Any]]:
-    """Those, once there are so many."""
+    """The records of one kind, once there are `count` of them."""
     await hub.until(lambda: len(written(hub, event)) >= count)
     return written(hub, event)
 
@@ -138,7 +138,7 @@ async def test_a_flood_of_refusals_is_counted_and_not_logged(tmp_path: Path) -> 
 
 
 def accounted(hub: StdioClient) -> int:
-    """Refusals that the records tell of, written or not."""
+    """The number of refusals in the records, including those that are only counted."""
     return sum(entry.get("not_written", 1) for entry in written(hub, "refused"))
 
 

@@ -79,14 +79,14 @@ def written_one_after_the_other(directory: Path, cert: Path, key: Path) -> None:
 
 
 def replaced(directory: Path, cert: Path, key: Path) -> None:
-    """As certbot does: links to files with a number are replaced."""
+    """Renews as certbot does: replaces links to numbered files."""
     for name, path in (("tls.crt", cert), ("tls.key", key)):
         (directory / "new").symlink_to(path)
         (directory / "new").replace(directory / name)
 
 
 def in_a_new_directory(directory: Path, cert: Path, key: Path) -> None:
-    """As Kubernetes does: both files are links through one link to a directory, which alone is replaced."""
+    """Renews as Kubernetes does: replaces one link to a directory, through which both files are reached."""
     target = directory / f"..{serial_of(cert)}"
     target.mkdir()
     written_one_after_the_other(target, cert, key)

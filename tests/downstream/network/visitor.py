@@ -1,4 +1,4 @@
-"""A hub as a process on a port, and somebody who comes to it with a token, by raw HTTP in either era."""
+"""A hub as a process on a port, and a client with a token, by raw HTTP in either era."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def network_hub(
     before: tuple[str, ...] = (),
     **root: Any,
 ) -> AsyncIterator[tuple[StdioClient, str]]:
-    """The process and its base URL, as it announces it. `before` are words in front of its command."""
+    """The process and its base URL, as it announces it. `before` is put in front of its command."""
     directory.mkdir(exist_ok=True)
     config = write_config(directory, servers, listen={"port": 0, **listen}, **root)
     async with spawned([*before, *HUB, "serve", "--sse", "--config", str(config), *options]) as process:
@@ -51,10 +51,10 @@ class Visitor:
         self.http = http
         self.era = era
         self.id = 7
-        """Of its requests; the same, so that answers can be compared."""
+        """The id of every request: always the same, so that responses can be compared."""
         self.session: dict[str, str] = {}
         self.negotiated: dict[str, Any] = {}
-        """What `initialize` or `server/discover` was answered with."""
+        """The result of `initialize` or `server/discover`."""
 
     async def post(self, message: Any, headers: dict[str, str] | None = None) -> httpx2.Response:
         return await self.http.post("/mcp", json=message, headers={**self.session, **(headers or {})})

@@ -1,4 +1,4 @@
-"""Somebody who does something from the page: actions, runs of tools, and answers to their questions."""
+"""Sends what a person does in the page: actions, runs of tools, and answers to their questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NETWORK: Json = {
         "other": {"token": OTHER},
     },
 }
-"""Of a listener with an admin, one who sees little, and one who sees all and may do nothing."""
+"""Settings of a listener with an admin, a guest with a small profile, and a user who sees all but is no admin."""
 PROFILES: Json = {"small": {"tools": ["a/echo", "a/sleep"]}}
 
 
@@ -36,7 +36,7 @@ async def post(page: OpenPage, path: str, body: Any, **headers: str) -> httpx2.R
 
 
 async def act(page: OpenPage, name: str, **arguments: Any) -> Json:
-    """What an action answers that succeeds."""
+    """The response of an action, which must succeed."""
     answer = await post(page, f"actions/{name}", arguments)
     assert answer.status_code == 200, answer.text
     outcome: Json = answer.json()
@@ -45,7 +45,7 @@ async def act(page: OpenPage, name: str, **arguments: Any) -> Json:
 
 
 async def refusal(page: OpenPage, name: str, **arguments: Any) -> tuple[int, str]:
-    """Status and code of an action that is refused. It says what to do."""
+    """Status and code of a refused action, whose error has a cure."""
     answer = await post(page, f"actions/{name}", arguments)
     error = answer.json()["error"]
     assert error["message"]
@@ -54,7 +54,7 @@ async def refusal(page: OpenPage, name: str, **arguments: Any) -> tuple[int, str
 
 
 class Running:
-    """A run, and what comes of it."""
+    """The stream of events of a run."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self._lines = answer.aiter_lines()

@@ -1,4 +1,4 @@
-"""A hub in this process that serves its live page on a port, and somebody who has opened it, by raw HTTP."""
+"""A hub in this process that serves its live page on a port, and a client of that page by raw HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OpenPage:
         return await self.http.get(f"/ui/api/{path}", headers={**self.headers, **headers})
 
     async def found(self, path: str) -> Json:
-        """What a GET is answered, which succeeds."""
+        """The body of a GET, which must succeed."""
         answer = await self.get(path)
         assert answer.status_code == 200, answer.text
         body: Json = answer.json()
@@ -126,7 +126,7 @@ class ServedHub:
 
     @contextlib.asynccontextmanager
     async def looking(self, **credential: str) -> AsyncIterator[OpenPage]:
-        """A page that is open, by a link unless something else is given."""
+        """An open page; it signs in by a link unless a credential is given."""
         async with httpx2.AsyncClient(base_url=self.base, timeout=PATIENCE) as http:
             page = OpenPage(http, self.base)
             answer = await page.begin(**(credential or {"secret": await self.secret()}))

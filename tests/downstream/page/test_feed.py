@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=alert(1)>\x1b[31m\u202e\u200b\x07"
 
 
 class Watched:
-    """What a feed needs of a hub."""
+    """The part of a hub that a feed uses."""
 
     def __init__(self) -> None:
         self.tap = RecordTap()

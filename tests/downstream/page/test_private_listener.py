@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """It looks all the time whether it is still used; from the call of this on, it ends as soon as it is not."""
+    """Makes the listener check constantly whether it is used; a call of the result ends it once it is unused."""
     monkeypatch.setattr(private_listener, "LOOK", 0.01)
     monkeypatch.setattr(private_listener, "UNUSED_FOR", float("inf"))
     return lambda: monkeypatch.setattr(private_listener, "UNUSED_FOR", 0.0)

@@ -18,7 +18,7 @@ MAX_LINES = 400
 
 
 class Index(HTMLParser):
-    """What the first file of the page refers to, and what is written in it."""
+    """The tags of the HTML file of the page."""
 
     def __init__(self) -> None:
         super().__init__()

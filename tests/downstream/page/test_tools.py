@@ -174,7 +174,7 @@ async def test_only_admins_get_the_token_costs_of_each_exposure_mode(tmp_path: P
 
 
 def without_tools(costs: dict[str, Any]) -> dict[str, Any]:
-    """The costs as the page is told them: of the tools that nobody has called only how many there are."""
+    """The costs as the page gets them: without the tools, but with a count of those that nobody has called."""
     unused = [tool["tokens"] for tool in costs["tools"] if tool["calls"] == 0 and tool["server"]]
     totals = {name: costs[name] for name in ("client", "ways", "groups", "servers")}
     return {**totals, "never_called": {"tools": len(unused), "tokens": sum(unused)}}

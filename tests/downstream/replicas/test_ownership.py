@@ -40,14 +40,14 @@ class Replica:
         return asyncio.get_running_loop().time() + self.skipped
 
     async def _ask_nobody(self, name: str) -> None:
-        """Leaves out that replicas ask each other: here each has only what the store knows."""
+        """Replaces the question to the other replicas: here each one knows only what the store has."""
 
     def _rejoined(self) -> None:
         self.reclaimed += 1
         self.owners.reclaim()
 
     def ownership(self, name: str, *, began_here: bool = False) -> Ownership:
-        """What this replica knows of something."""
+        """This replica's record of the owner of `name`."""
         if name not in self.ownerships:
             self.ownerships[name] = entry = Ownership(name, name, began_here=began_here)
             entry.let_go = lambda: self.released.append(name)

@@ -25,7 +25,7 @@ CALLS = [[7, "tools/call", "up__one"], ["b", "tools/call", "up__two"]]
 
 
 async def written(store: Store, last: EventId) -> list[Any]:
-    """The messages that a client gets that comes back with an event of a replica that is gone."""
+    """The messages that a client gets when it resumes at an event of a dead replica."""
     done = asyncio.Event()
 
     async def handler(request: Any, reply: Any) -> None:

@@ -20,16 +20,16 @@ KEY = "watches:session"
 
 
 class Replica:
-    """One replica that serves the session. `subscribed`: what it has subscribed to at the server."""
+    """One replica that serves the session. `subscribed` has the URIs it has subscribed to."""
 
     def __init__(self, server: RedisServer) -> None:
         self.subscribed: set[str] = set()
         self.methods: list[str] = []
-        """What the server was asked, in the order in which it took effect."""
+        """The methods of the requests to the server, in the order in which they took effect."""
         self.restore_started = asyncio.Event()
         self.release = asyncio.Event()
         self.release.set()
-        """Until then the server does nothing for what is made again."""
+        """While it is not set, the server answers no request to restore a subscription."""
         self.store = Store(server.settings())
         session: Any = SimpleNamespace(caller="caller", standing=Outbox())
         dispatcher: Any = SimpleNamespace(answer=self._answer)
@@ -62,7 +62,7 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def replicas(count: int) -> AsyncIterator[list[Replica]]:
-    """So many replicas of one store."""
+    """Starts `count` replicas that share one store."""
     async with redis_server() as server:
         members = [Replica(server) for _ in range(count)]
         yield members

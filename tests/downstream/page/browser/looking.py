@@ -1,4 +1,4 @@
-"""Somebody who looks at the live page of a real hub with a real browser."""
+"""A real browser that shows the live page of a real hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT = PATIENCE * 1000
 """Milliseconds that anything in the page may take; a bound against hangs."""
 VIEWS = ("servers", "tools", "calls", "rules", "clients", "configuration")
 FILLED = ".grid-body [role=row]:visible, .page-view h2, .empty:visible"
-"""What a view shows as soon as it knows what there is."""
+"""Matches what a view shows once it has its data."""
 EVERYTHING = {
     "command": str(NODE),
     "args": [str(NPM / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js")],
@@ -46,7 +46,7 @@ class Looker:
         self.page = page
         self.base = base
         self.dialogs: list[str] = []
-        """What scripts of a server would have said, had they run."""
+        """The dialogs that the page opened: only an attack opens one."""
         page.on("dialog", self._dialog)
         page.set_default_timeout(WAIT)
 

@@ -25,7 +25,7 @@ OUTSIDE = """
     .filter(one => one.getBoundingClientRect().right > innerWidth + 1 || one.getBoundingClientRect().left < -1)
     .map(one => one.outerHTML)
 """
-"""What can be used and is not inside of the window."""
+"""Lists the controls that lie outside the window."""
 NARROWEST, WIDEST = 360, 2560
 
 

@@ -30,7 +30,7 @@ async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
 
 
 async def focused(looker: Looker) -> str:
-    """The role of what has the keyboard, and its name or class."""
+    """The role of the focused element, and its id or class."""
     script = "(one => `${one.getAttribute('role') ?? one.tagName} ${one.id || one.className}`)(document.activeElement)"
     return str(await looker.page.evaluate(script))
 
