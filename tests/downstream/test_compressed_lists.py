@@ -122,7 +122,7 @@ async def test_a_compressed_list_is_cached_and_the_cache_is_bounded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    deflated: Callable[[memoryview], bytes] = list_compression._deflated
+    deflated: Callable[[memoryview], bytes] = list_compression._deflate
 
     def counted(data: memoryview) -> bytes:
         sizes.append(data.nbytes)

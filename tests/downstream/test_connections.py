@@ -150,7 +150,7 @@ async def test_pipelined_requests_pause_reading_and_are_bounded() -> None:
     count = 16 * server_connection.PIECE // len(get())
     connection.data_received(get() * count)
     assert not line.reading
-    assert len(connection._waiting) <= server_connection.PIECE // len(get()) + 1
+    assert len(connection._pipelined) <= server_connection.PIECE // len(get()) + 1
     release.set()
     async with asyncio.timeout(HANG_BOUND):
         while line.written.count(b"HTTP/1.1 202") < count:

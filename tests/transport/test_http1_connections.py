@@ -297,7 +297,7 @@ async def test_a_name_is_resolved_once_for_all_and_again_after_its_answer_expire
             monkeypatch.setattr(dialler, "FRESH", 0.0)
             for _ in range(2):
                 await dialler.Addresses.get(http_pool._dialler._addresses)
-            http_pool._dialler._addresses._until = 0.0
+            http_pool._dialler._addresses._expires_at = 0.0
             (await ask(http_pool)).close()
             assert lookups[1:] == ["one.example"]
 
@@ -314,7 +314,7 @@ async def test_an_unknown_name_is_reported_and_resolved_again_next_time(monkeypa
 async def test_address_families_alternate():
     ipv6, ipv4 = socket.AF_INET6, socket.AF_INET
     rows = [(ipv6, 1, 6, "a"), (ipv6, 1, 6, "b"), (ipv4, 1, 6, "c"), (ipv6, 1, 6, "d")]
-    assert [row[3] for row in dialler._in_turn(rows)] == ["a", "c", "b", "d"]
+    assert [row[3] for row in dialler._interleaved(rows)] == ["a", "c", "b", "d"]
 
 
 async def test_an_ipv6_literal_is_dialled_without_resolution(monkeypatch):

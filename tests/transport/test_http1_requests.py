@@ -79,7 +79,7 @@ def test_request_heads_are_cached_up_to_a_bound_and_never_mixed():
     for n in [*range(3 * KEPT), *range(3 * KEPT)]:
         head_lines = lines(heads.head("POST", "/mcp", {"Mcp-Name": str(n)}, n))
         assert {f"Mcp-Name: {n}", f"Content-Length: {n}"} <= set(head_lines)
-        assert len(heads._kept) <= KEPT
+        assert len(heads._cache) <= KEPT
     heads = RequestHeadEncoder(URL("http://up/"), {})
     heads.head("POST", "/mcp", {"Mcp-Name": "x" * KEPT_SIZE}, 1)
     assert heads._cache == {}

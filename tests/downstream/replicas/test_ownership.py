@@ -171,7 +171,7 @@ async def test_a_replica_paused_while_the_store_was_away_asks_it_before_it_write
         async with await line.listen(), joined([Replica(line), Replica(server)]) as (a, b):
             await a.owners.begin(a.ownership("s", began_here=True))
             line.cut()
-            await until(lambda: a.store.away)
+            await until(lambda: a.store.is_unavailable)
             assert await a.owners.still_here(a.ownership("s"))
             async with asyncio.timeout(PATIENCE):
                 while not await b.owns("s"):

@@ -110,7 +110,7 @@ async def _send(ours: socket.socket, piece: bytes) -> None:
 
 def _works(connection: ServerConnection) -> bool:
     """Whether the server is answering a request that has been sent completely."""
-    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._answering
+    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._active_request
     return connection._reply is not None and not waits
 
 

@@ -277,7 +277,7 @@ async def test_writes_of_a_program_need_confirmation_and_reads_do_not(tmp_path: 
     assert isinstance(result.content[0], types.TextContent)
     assert result.content[0].text.startswith("permission_denied: The person did not allow the call")
     assert did(tmp_path) == ["read", "effect"]
-    assert ["hub_run" in question.message for question in person.asked] == [True, True]
+    assert ["hub_run" in question.message for question in person.questions] == [True, True]
 
 
 @pytest.mark.parametrize("server", ERAS)
