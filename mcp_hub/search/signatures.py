@@ -104,7 +104,7 @@ def summary(description: Any, limit: int = MAX_LINE) -> str:
 class _Reader:
     """Reads one schema, its own `$defs` included, and writes types as TypeScript does.
 
-    A part of the schema that leads to itself is an `object`.
+    A part of the schema that leads to itself is an `object`. Unions within unions are one union.
     """
 
     type_names: ClassVar[Mapping[str, str]] = {
@@ -172,15 +172,29 @@ class _Reader:
         values = schema.get("enum")
         if isinstance(values, list) and values:
             return self.values(values[:MAX_VALUES], len(values) - MAX_VALUES)
-        for keyword in ("anyOf", "oneOf"):
-            options = schema.get(keyword)
-            if isinstance(options, list) and options:
-                return self.union(
-                    [self.type(option, depth) for option in options[:MAX_VALUES]], len(options) - MAX_VALUES
-                )
+        if _options(schema):
+            alternatives = self._alternatives(schema)
+            written = [self.type(part, depth) for part in alternatives[:MAX_VALUES]]
+            return self.union(written, len(alternatives) - MAX_VALUES) or self.any
         kinds = schema.get("type")
         kinds = kinds if isinstance(kinds, list) else [kinds]
         return self.union(self._single_type(kind, schema, depth) for kind in kinds) or self.any
+
+    def _alternatives(self, union: Json) -> list[Any]:
+        """Returns the alternatives of a union, and in place of a union among them its own; none twice."""
+        alternatives: list[Any] = []
+        pending: list[Any] = [union]
+        visited: set[int] = set()
+        while pending and self._budget > 0:
+            part = self._resolved(pending.pop())
+            if id(part) in visited:
+                continue
+            self._budget -= 1
+            visited.add(id(part))
+            options = _options(part)
+            pending += reversed(options)
+            alternatives += [] if options else [part]
+        return alternatives
 
     def _single_type(self, kind: Any, schema: Json, depth: int) -> str:
         if isinstance(kind, str) and kind in self.type_names:
@@ -245,6 +259,16 @@ class _PythonReader(_Reader):
     def inner(self, name: str, kind: str, *, required: bool) -> str:
         key = json.dumps(printable(name, len(name)), ensure_ascii=False)
         return f"{key}: {kind if required else f'NotRequired[{kind}]'}"
+
+
+def _options(schema: Any) -> list[Any]:
+    """Returns the alternatives of a schema that is a union; none if it is something else."""
+    if isinstance(schema, dict) and "const" not in schema and not schema.get("enum"):
+        for keyword in ("anyOf", "oneOf"):
+            options = schema.get(keyword)
+            if isinstance(options, list) and options:
+                return options
+    return []
 
 
 def _member_name(name: str) -> str:

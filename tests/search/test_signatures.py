@@ -113,6 +113,16 @@ def test_a_recursive_schema_has_a_short_signature() -> None:
     assert text == "t(n?: {next: {next: {next: object}}})"
 
 
+def test_a_union_that_leads_to_itself_has_a_short_signature() -> None:
+    looped = {"anyOf": [{"$ref": "#/properties/a"}, {"type": "string"}]}
+    assert signature("x", {"properties": {"a": looped}}) == "x(a?: string)"
+    assert signature("x", {"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}] * 2}}}) == "x(a?: any)"
+    nested: dict[str, Any] = {"type": "string"}
+    for _ in range(400):
+        nested = {"oneOf": [nested, {"type": "null"}]}
+    assert signature("x", {"properties": {"a": nested}}) == "x(a?: string | null | …389 more)"
+
+
 def test_optional_parameters_beyond_the_limit_are_counted() -> None:
     many = {f"option_number_{number}": {"type": "string"} for number in range(100)}
     text = signature("t", {"properties": {**many, "key": {"type": "string"}}, "required": ["key"]})
