@@ -86,7 +86,7 @@ class ScriptedDispatcher:
             caller.in_flight.pop(message["id"], None)
         return {"jsonrpc": "2.0", "id": message["id"], **member}
 
-    def broken(self, caller: Caller, request_id: Any = None) -> dict[str, Any]:
+    def answer_malformed(self, caller: Caller, request_id: Any = None) -> dict[str, Any]:
         error = {"code": INVALID_REQUEST, "message": "Not a JSON-RPC message."}
         return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
