@@ -59,7 +59,7 @@ def measure(cast: Cast) -> None:
 async def _measured(cast: Cast, name: str, query_set: QuerySet) -> None:
     queries = query_set.queries[:: max(1, len(query_set.queries) // FEW)] if cast.plan.small else query_set.queries
     async with Engine(Config(servers=())) as hub:
-        process = hub.generation.own.meaning()
+        process = hub.generation.internal_servers.meaning()
         search = ToolSearch(lambda: process, None, lambda route: False)
         lexical = ToolSearch(lambda: None, None, lambda route: False)
         if process is not None:

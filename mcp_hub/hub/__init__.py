@@ -73,7 +73,7 @@ class Engine:
         self._refresh_timer: asyncio.TimerHandle | None = None
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
-        self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
+        self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.current)
         self._initial_groups, self._exposed = tuple(groups), options.get("expose")
         self._apply_generation()
 
@@ -86,7 +86,7 @@ class Engine:
     @property
     def generation(self) -> Generation:
         """The generation in force."""
-        return self._generations.now
+        return self._generations.current
 
     @property
     def config(self) -> Config:
@@ -359,7 +359,7 @@ class Engine:
             find_tool = partial(self.route, TOOLS, era=call.era, caller=call.caller)
             answer = partial(self._own_tools.call, groups=lambda: self.groups, find=find_tool, act=self.act)
             return eras.result_for(call.era, "handshake", call.method, await self.rules.observe(call, answer))
-        generation = self._generations.now
+        generation = self._generations.current
         upstream = generation.upstreams.get(call.route.upstream)
         if upstream is None:
             raise unknown_name(call.kind, call.exposed, call.era)  # the server was removed after the call was routed

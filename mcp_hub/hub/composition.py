@@ -144,7 +144,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     generations = Generations(services, partial(build_generation, services), config, selection)
     nested_hubs = NestedHubs(
         services.ancestry,
-        lambda: generations.now.upstreams,
+        lambda: generations.current.upstreams,
         lambda caller: catalogs.of(caller).upstreams,
         lambda callers: catalogs.notify(frozenset({TOOLS}), callers.__contains__),
     )

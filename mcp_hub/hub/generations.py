@@ -60,7 +60,7 @@ class Generation:
         self._upstreams = upstreams
         self.has_own_sessions = any(upstream.server.session == "client" for upstream in upstreams.values())
         """Whether servers keep a session for each client."""
-        self.own = own
+        self.internal_servers = own
         self.dialer = dialer
         self.pin_watch: PinFileWatcher | None = None
         """None where nothing is pinned."""
@@ -157,7 +157,7 @@ class RetiringResources:
         """Ends what a generation does not share with its successor, when its calls have ended."""
 
         async def stop() -> None:
-            await generation.own.close()
+            await generation.internal_servers.close()
             if generation.tracing is not None and generation.tracing is not successor.tracing:
                 await generation.tracing.close()
 
@@ -220,11 +220,11 @@ class Generations:
         """Secrets of former configurations, the oldest first."""
         self._tracing: SpanTracing | None = None
         """The tracing of the generation in force."""
-        self.now = build(1, config, selection, None)
+        self.current = build(1, config, selection, None)
 
     def screen(self) -> ScreenReview:
         """Returns the screen of the generation in force."""
-        rules = self.now.rules
+        rules = self.current.rules
         return rules.screen
 
     def over_network(self) -> None:
@@ -232,13 +232,13 @@ class Generations:
 
         Raises ConfigError if a server must not be served over the network.
         """
-        refuse_over_network(self.now.config)
+        refuse_over_network(self.current.config)
         self._over_network = True
 
     def start(self) -> None:
         """Starts the upstreams of the generation in force."""
         self._started = True
-        for upstream in self.now.upstreams.values():
+        for upstream in self.current.upstreams.values():
             upstream.start()
         self._watch_pins()
         self._start_tracing()
@@ -253,7 +253,7 @@ class Generations:
         changed then.
         """
         async with self._renewal_lock:
-            former = self.now
+            former = self.current
             if self._over_network:
                 refuse_over_network(config)
             successor = await asyncio.to_thread(self._build, former.number + 1, config, selection, former)
@@ -271,7 +271,7 @@ class Generations:
                 for upstream in new_upstreams:
                     self._retiring.upstream(upstream)
                 raise
-            self.now = successor
+            self.current = successor
             self._retire_secrets(former.config, config)
             for server in config.servers:
                 upstream, former_upstream = successor.upstreams[server.id], former.upstreams.get(server.id)
@@ -297,10 +297,10 @@ class Generations:
         changed then.
         """
         async with self._renewal_lock:
-            upstream = build(self.now)
+            upstream = build(self.current)
             if self._over_network:
-                refuse_over_network(self.now.config.model_copy(update={"servers": (upstream.server,)}))
-            former_upstream = self.now.exchange(upstream)
+                refuse_over_network(self.current.config.model_copy(update={"servers": (upstream.server,)}))
+            former_upstream = self.current.exchange(upstream)
             await self._retiring.stopped(former_upstream)
             upstream.succeed(former_upstream)
             upstream.starts = former_upstream.starts
@@ -322,9 +322,11 @@ class Generations:
         self._started = False
         if self._pin_task is not None:
             self._pin_task.cancel()
-        stopping = (upstream.stop() for upstream in self.now.upstreams.values())
-        await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
-        rules = self.now.rules
+        stopping = (upstream.stop() for upstream in self.current.upstreams.values())
+        await asyncio.gather(
+            *stopping, self.current.internal_servers.close(), self._retiring.close(), return_exceptions=True
+        )
+        rules = self.current.rules
         await rules.trace.close()
         await self._services.token_writes.close()
         if self._tracing is not None:
@@ -333,11 +335,11 @@ class Generations:
     def _watch_pins(self) -> None:
         if self._pin_task is not None:
             self._pin_task.cancel()
-        watch = self.now.pin_watch
+        watch = self.current.pin_watch
         self._pin_task = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
 
     def _start_tracing(self) -> None:
-        self._tracing = self.now.tracing
+        self._tracing = self.current.tracing
         if self._tracing is not None:
             self._tracing.start()
 

@@ -65,7 +65,7 @@ class OwnTools:
             labels = self._services.labels
             self._runs = CodeRuns(labels.next_call)
         generation = self._now()
-        internal, counter = generation.own, generation.calls
+        internal, counter = generation.internal_servers, generation.calls
         counter.count += 1  # the process stays until the program has ended
         try:
             return await self._runs.run(
@@ -91,7 +91,7 @@ class OwnTools:
         return await self._search.find(catalog, query)
 
     def _meaning(self) -> Upstream | None:
-        internal = self._now().own
+        internal = self._now().internal_servers
         return internal.meaning()
 
     def _may_cache(self, route: Route) -> bool:

@@ -72,7 +72,7 @@ class Relay:
         era = call.era if call.asker is not None or call.era == "modern" else None  # any era if nobody can be asked
         envelope = self._envelope(call, rules)
         if "requestState" in given:
-            given, questions.asked = without_count(given)
+            given, questions.count = without_count(given)
         upstream_era = call.era
         exposed = partial(self._exposed_uri, call)
         original = partial(self._uris.original, call.caller, call.route.upstream)

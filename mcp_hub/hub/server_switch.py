@@ -65,7 +65,7 @@ class ServerSwitch:
                 generation, server.model_copy(update={"enabled": False, "disabled_reason": reason})
             )
 
-        if _upstream_of(self._generations.now, id).server.enabled:
+        if _upstream_of(self._generations.current, id).server.enabled:
             await self._exchange(build)
 
     async def enable(self, id: str) -> None:
@@ -82,7 +82,7 @@ class ServerSwitch:
                 raise CannotSwitch(text)
             return self._new_upstream(generation, server.model_copy(update={"enabled": True, "disabled_reason": None}))
 
-        upstream = _upstream_of(self._generations.now, id)
+        upstream = _upstream_of(self._generations.current, id)
         if not upstream.server.enabled or upstream.left_out:
             await self._exchange(build)
 
@@ -94,7 +94,7 @@ class ServerSwitch:
 
     async def _run_exchange(self, build: Callable[[Generation], Upstream]) -> None:
         upstream = await self._generations.exchange(build)
-        rules = self._generations.now.rules
+        rules = self._generations.current.rules
         rules.breaker.reset(upstream.server.id)
         self._changed()
 

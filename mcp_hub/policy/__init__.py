@@ -272,7 +272,7 @@ class Chain:
 
         return [policy for policy in policies if concerns(policy)]
 
-    def behind(self, policy: Policy, call: Call, innermost: Next | None = None) -> Next:
+    def compose_behind(self, policy: Policy, call: Call, innermost: Next | None = None) -> Next:
         """Composes the policies behind `policy` that concern a call, around `innermost` if it is given."""
         index = self.policies.index(policy) + 1
         concerned = self._concerned(call.route, self.policies[index:], within=call.within is not None)

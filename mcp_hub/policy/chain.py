@@ -91,10 +91,10 @@ class Rules(msgspec.Struct, frozen=True):
             skips_policies = is_connected or self.access.why(call.route) is not None
             original_params = call.params
             try:
-                return await (connect if skips_policies else self.chain.behind(self.trace, call, connect))(call)
+                return await (connect if skips_policies else self.chain.compose_behind(self.trace, call, connect))(call)
             except NewlyListedTool:
                 call.params = original_params
-            return await self.chain.behind(self.trace, call)(call)
+            return await self.chain.compose_behind(self.trace, call)(call)
 
         return await self.observe(call, lambda call: self.deadline(call, connect_and_call))
 

@@ -78,7 +78,7 @@ class CallQuestions(msgspec.Struct, eq=False):
 
     limits: Sequence[Suspendable] = ()
     """Time limits that are suspended while the client is asked."""
-    asked: int = 0
+    count: int = 0
     """Questions that were sent to the client."""
     entries: list[dict[str, str]] = msgspec.field(default_factory=list)
     """`{"method", "outcome"}` of each, for the record of the call; `reason` too where the hub refused it."""
@@ -108,7 +108,7 @@ class QuestionRules(msgspec.Struct, frozen=True):
 
     server: str
     allow: tuple[str, ...] = ALLOWED
-    most: int = MAX_QUESTIONS
+    limit: int = MAX_QUESTIONS
 
     def everything(self) -> Json:
         """Returns all allowed capabilities, which are declared to a server before its clients are known."""
@@ -137,7 +137,7 @@ class QuestionRules(msgspec.Struct, frozen=True):
         if refusal is not None:
             questions.note(method, "refused", reason=refusal.message)
             raise refusal
-        questions.asked += 1
+        questions.count += 1
         return self.named(method, params), questions.note(method, "unanswered")
 
     def check_allowed(self, method: str, questions: CallQuestions) -> None:
@@ -172,9 +172,9 @@ class QuestionRules(msgspec.Struct, frozen=True):
         missing = missing_capability(capabilities, method, params)
         if missing is not None:
             return ProtocolError(METHOD_NOT_FOUND, f"The client has not declared {missing}: it cannot be asked.")
-        if questions.asked >= self.most:
+        if questions.count >= self.limit:
             setting = f"setting: servers.{self.server}.max_questions"
-            return ProtocolError(INVALID_REQUEST, f"A call may ask at most {self.most} questions ({setting}).")
+            return ProtocolError(INVALID_REQUEST, f"A call may ask at most {self.limit} questions ({setting}).")
         if "url" in params and not str(params["url"]).lower().startswith(("https://", "http://")):
             return ProtocolError(INVALID_REQUEST, "A question may name URLs of http and https only.")
         if is_too_large(params):
@@ -260,7 +260,7 @@ def pass_on(
         ProtocolError: a question is refused.
     """
     forwarded = pass_on_in_task(result, rules, questions, capabilities)
-    return {**forwarded, "requestState": with_count(result.get("requestState"), questions.asked, replica)}
+    return {**forwarded, "requestState": with_count(result.get("requestState"), questions.count, replica)}
 
 
 def pass_on_in_task(

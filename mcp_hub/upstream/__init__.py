@@ -151,7 +151,7 @@ class Upstream:
     @property
     def nested_hubs(self) -> HubPath:
         """The hubs behind it, if it is a hub."""
-        return self._latest.behind if self._latest is not None else HubPath()
+        return self._latest.nested_hubs if self._latest is not None else HubPath()
 
     @property
     def last_words(self) -> tuple[str, ...]:

@@ -307,7 +307,7 @@ class CallAttribution:
         calls = [caller] if caller else self._running if len({call.key for call in self._running}) == 1 else []
         records = [call.questions for call in calls if call.questions is not None]
         default = records[0] if records else CallQuestions()
-        return next((record for record in records if record.asked < self._rules.most), default)
+        return next((record for record in records if record.count < self._rules.limit), default)
 
     def _too_many_carriers(self) -> bool:
         """Returns whether several open requests of one modern caller could carry the question as their result."""

@@ -194,7 +194,7 @@ class CallerLists:
             fetch = partial(self._fetch, caller)
             refresher = ListRefresher(self._server.id, partial(self._sessions.get, caller), fetch)
             self._refreshers[caller] = refresher
-        if session.agreement.told or caller in self._lists:
+        if session.agreement.declared or caller in self._lists:
             refresher.soon(set(KINDS), 0.0)
         session.watch_for_changes(partial(refresher.soon, set(KINDS)))
 

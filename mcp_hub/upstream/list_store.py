@@ -349,12 +349,12 @@ class ListStore:
     async def _list(self, session: UpstreamSession, kinds: set[Kind]) -> None:
         agreement = session.agreement
         ordered = [kind for kind in KINDS if kind in kinds]
-        behind = session.behind
+        behind = session.nested_hubs
         if await self.lists.fetch(session.list_page, agreement.offers, ordered, session.unusable) or (
-            behind != session.behind
+            behind != session.nested_hubs
         ):
             self._changed()
-        previous_notes, self._notes = self._notes, session.behind.notes
+        previous_notes, self._notes = self._notes, session.nested_hubs.notes
         for note in self._notes:
             if note not in previous_notes:
                 log.warning("%s: %s", self.server.id, note)

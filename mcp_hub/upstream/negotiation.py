@@ -184,7 +184,7 @@ async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
     server_capabilities, behind = _object(answer.get("capabilities")), HubPath.read(answer)
     instructions = _instructions(answer)
     return Agreement(
-        "modern", mutual[-1], server_capabilities, instructions, _object(server_info), only=only, behind=behind
+        "modern", mutual[-1], server_capabilities, instructions, _object(server_info), only=only, nested_hubs=behind
     )
 
 
@@ -223,7 +223,7 @@ async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) 
         _instructions(answer),
         server_info,
         declared,
-        behind=HubPath.read(answer),
+        nested_hubs=HubPath.read(answer),
     )
 
 

@@ -47,11 +47,11 @@ class Agreement(msgspec.Struct, frozen=True):
     capabilities: dict[str, Any]
     instructions: str | None
     server_info: dict[str, Any]
-    told: dict[str, Any] = msgspec.field(default_factory=dict)
+    declared: dict[str, Any] = msgspec.field(default_factory=dict)
     """The client capabilities that were declared to the server in the handshake."""
     only: bool = False
     """Whether the server is known to speak this era only."""
-    behind: HubPath = HubPath()
+    nested_hubs: HubPath = HubPath()
     """The hubs behind it, if it is a hub."""
 
     @classmethod
@@ -102,7 +102,7 @@ class UpstreamSession:
         """Whether a call needs its tool's schema, to repeat arguments in headers."""
         self.has_sole_era = False
         """Whether the other era must not be tried while this session lasts."""
-        self.behind = agreement.behind
+        self.nested_hubs = agreement.nested_hubs
         """The hubs behind the server, as it last reported them."""
         self.left_out: LeftOut | None = None
         """Why the server must not be served, if that turned out during the session."""
@@ -194,7 +194,7 @@ class UpstreamSession:
             self.left_out = error
             self.lose(LinkLost(str(error)))
             raise
-        self.behind = behind
+        self.nested_hubs = behind
         return answer
 
     def unusable(self, kind: Kind, item: Any) -> str | None:

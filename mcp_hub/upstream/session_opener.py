@@ -249,7 +249,7 @@ async def _open(
         await link.open(peer)
         agreement = await negotiate(peer, pin, side.info, side.capabilities, side.client_era, previous)
         if dialer.ancestry is not None:
-            dialer.ancestry.admit(agreement.behind)
+            dialer.ancestry.admit(agreement.nested_hubs)
         if early_losses:
             raise early_losses[0]
     except BaseException as error:

@@ -70,12 +70,12 @@ def test_a_client_without_form_elicitation_gets_no_form(able: dict[str, Any]) ->
 
 
 def test_a_call_record_lists_a_bounded_number_of_server_requests_and_counts_the_rest() -> None:
-    rules, questions = QuestionRules("a", most=MAX_ENTRIES + 5), CallQuestions()
+    rules, questions = QuestionRules("a", limit=MAX_ENTRIES + 5), CallQuestions()
     for _ in range(MAX_ENTRIES + 5):
         rules.admit("roots/list", {}, ABLE, questions)
     with pytest.raises(ProtocolError):
         rules.admit("roots/list", {}, ABLE, questions)
-    assert (questions.asked, len(questions.entries)) == (MAX_ENTRIES + 5, MAX_ENTRIES)
+    assert (questions.count, len(questions.entries)) == (MAX_ENTRIES + 5, MAX_ENTRIES)
 
 
 def test_forbidden_capabilities_are_not_declared_to_a_server() -> None:

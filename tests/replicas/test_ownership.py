@@ -58,7 +58,7 @@ class Owner:
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(NotOwner, StoreUnavailable):
-                    return await self.owners.elsewhere(self.ownership)
+                    return await self.owners.owner_elsewhere(self.ownership)
                 await asyncio.sleep(0.01)
 
     async def end(self) -> None:

@@ -78,7 +78,7 @@ class Server:
         elif step == "head":
             machine.responding()
         elif step in ("end", "end, more", "last"):
-            machine.responded(keep=step != "last", more=step == "end, more")
+            machine.note_response(keep=step != "last", more=step == "end, more")
         else:
             {"stop": machine.stop, "fail": machine.fail}[step]()
         return machine.theirs, machine.ours
@@ -101,7 +101,7 @@ class Client:
         elif step in ("ask", "ask, a part"):
             machine.ask(whole=step == "ask")
         else:
-            {"asked": machine.asked, "again": machine.again, "stop": machine.stop}[step]()
+            {"asked": machine.note_request, "again": machine.again, "stop": machine.stop}[step]()
         return machine.theirs, machine.ours
 
 

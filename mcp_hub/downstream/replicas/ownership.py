@@ -110,7 +110,7 @@ class Owners:
         except (StoreUnavailable, NotOwner):
             return
 
-    async def elsewhere(self, ownership: Ownership) -> Member | None:
+    async def owner_elsewhere(self, ownership: Ownership) -> Member | None:
         """Returns the replica that owns something, None if it is this one; claims it here if it has no owner.
 
         Raises StoreUnavailable, and NotOwner while the owner is not known here yet.
@@ -141,7 +141,7 @@ class Owners:
         is_here = False
         for _ in range(SURE_WITHIN):
             try:
-                return await self.elsewhere(ownership) is None
+                return await self.owner_elsewhere(ownership) is None
             except NotOwner:
                 is_here = False
             except StoreUnavailable:

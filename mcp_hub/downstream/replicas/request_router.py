@@ -307,7 +307,7 @@ class RequestRouter:
         deadline = loop.time() + OWNER_WITHIN
         while True:
             try:
-                owner = await self._store.retry(partial(self._owners.elsewhere, ownership))
+                owner = await self._store.retry(partial(self._owners.owner_elsewhere, ownership))
                 if owner is None:
                     return await self._report_loss(reply, ownership, payload, era)
                 if isinstance(request, ForwardedRequest):

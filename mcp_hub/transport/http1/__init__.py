@@ -127,7 +127,7 @@ class MessageMachine:
         """Whether nothing more is read."""
         return self.theirs is MUST_CLOSE or self.theirs is ERROR or self.theirs is SWITCHED
 
-    def again(self) -> bool:
+    def start_next_cycle(self) -> bool:
         """Becomes IDLE if both halves are DONE; returns whether they were."""
         if self.theirs is not DONE or self.ours is not DONE:
             return False
@@ -248,7 +248,7 @@ class RequestMachine(MessageMachine):
         """Notes that the head of a response was written; its body follows."""
         self.ours = RESPONSES[self.ours][HEADED]
 
-    def responded(self, *, keep: bool, more: bool) -> None:
+    def note_response(self, *, keep: bool, more: bool) -> None:
         """Notes that a response was written completely. `more`: another request waits for its response."""
         self.ours = RESPONSES[self.ours][END if keep else LAST]
         if not keep:
@@ -349,7 +349,7 @@ class ResponseMachine(MessageMachine):
         self._head_size = self._unfinished = 0
         self._lines = []
 
-    def asked(self) -> None:
+    def note_request(self) -> None:
         """Notes that the rest of the request's body was written."""
         self.ours = REQUESTS[self.ours][END]
 

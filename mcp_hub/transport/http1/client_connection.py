@@ -123,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
             if self._full is not None:
                 await asyncio.wait((self._full, waiter), return_when=asyncio.FIRST_COMPLETED)
         if not remainder:
-            self._machine.asked()
+            self._machine.note_request()
 
     def abort(self) -> None:
         """Closes the connection at once, whatever it is doing."""
@@ -135,7 +135,7 @@ class ClientConnection(asyncio.Protocol):
 
     def done(self) -> None:
         """Returns the connection to its pool, if it can be used again. Called once the response was read completely."""
-        if self._transport is not None and not self._transport.is_closing() and self._machine.again():
+        if self._transport is not None and not self._transport.is_closing() and self._machine.start_next_cycle():
             self.used = True
             self._owner.released(self)
 

@@ -233,7 +233,7 @@ class ServerConnection(SendBuffer):
         if self._request is not None:
             self._request.end()
         if self._reply is None:
-            self._machine.again()
+            self._machine.start_next_cycle()
             self._deadline.set(KEEP_CONNECTION)
 
     def _count_spill(self, size: int) -> None:
@@ -307,7 +307,7 @@ class ServerConnection(SendBuffer):
         if request is not None:
             request.unwatch()
         machine = self._machine
-        machine.responded(keep=keep and not self._listener.ending, more=bool(self._pipelined))
+        machine.note_response(keep=keep and not self._listener.ending, more=bool(self._pipelined))
         if machine.ours is MUST_CLOSE:
             self._transport.close()
         elif self._pipelined:

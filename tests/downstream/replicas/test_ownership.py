@@ -59,7 +59,7 @@ class Replica:
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
-                    return await self.owners.elsewhere(self.ownership(name)) is None
+                    return await self.owners.owner_elsewhere(self.ownership(name)) is None
                 except NotOwner:
                     await asyncio.sleep(0.05)
 
@@ -231,7 +231,7 @@ async def test_a_loss_is_reported_even_if_the_response_to_the_claim_was_lost() -
         with answers_lost(b):
             for name in ("used", "unused"):
                 with pytest.raises(StoreUnavailable):
-                    await b.owners.elsewhere(b.ownership(name))
+                    await b.owners.owner_elsewhere(b.ownership(name))
         assert await b.owns("used")
         assert await b.owns("unused")
         assert (b.ownership("used").restarted, b.ownership("unused").restarted) == (True, False)
@@ -245,7 +245,7 @@ async def test_lost_store_data_is_a_loss_even_if_the_response_to_the_claim_was_l
         for key in ("owner:s", "state:s"):
             await b.store.execute("DEL", b.store.key(key))
         with answers_lost(b), pytest.raises(StoreUnavailable):
-            await b.owners.elsewhere(b.ownership("s"))
+            await b.owners.owner_elsewhere(b.ownership("s"))
         assert await b.owns("s")
         assert b.ownership("s").restarted
 
@@ -300,7 +300,7 @@ async def test_a_replica_whose_lease_ends_during_a_claim_still_reports_the_loss(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(b.member, "claim", late_claim)
             with pytest.raises(NotOwner):
-                await b.owners.elsewhere(b.ownership("s"))
+                await b.owners.owner_elsewhere(b.ownership("s"))
         assert await b.owns("s")
         assert (b.ownership("s").restarted, losses) == (True, ["s"])
 
