@@ -297,7 +297,7 @@ def _misfit_of_object(shape: _Object, value: Any, path: str) -> str | None:
 
 
 def _first_misfit(shape: Shape, values: list[Any], path: str, first_index: int = 0) -> str | None:
-    """Returns the first misfit among the members of a list, numbered from `first`."""
+    """Returns the first misfit among the members of a list, numbered from `first_index`."""
     return next(
         filter(None, (_misfit(shape, member, f"{path}[{index}]") for index, member in enumerate(values, first_index))),
         None,

@@ -37,7 +37,7 @@ class OriginRedirect(RegistryError):
 class OriginClient:
     """A client of one base address; use it as an async context manager.
 
-    Everything it raises is a RegistryError that begins with `what`, such as "the npm index". `egress`: makes the
+    Everything it raises is a RegistryError that begins with `label`, such as "the npm index". `egress`: makes the
     connections; None: by the proxy settings of the environment.
     """
 

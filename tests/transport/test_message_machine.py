@@ -101,7 +101,7 @@ class Client:
         elif step in ("ask", "ask, a part"):
             machine.ask(whole=step == "ask")
         else:
-            {"asked": machine.note_request, "again": machine.again, "stop": machine.stop}[step]()
+            {"asked": machine.note_body_written, "again": machine.again, "stop": machine.stop}[step]()
         return machine.theirs, machine.ours
 
 

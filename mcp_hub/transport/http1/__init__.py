@@ -342,14 +342,14 @@ class ResponseMachine(MessageMachine):
     # --- what the connection does -----------------------------------------------------------------------------------
 
     def ask(self, *, whole: bool) -> None:
-        """Notes that a request is written. `whole`: with its body; otherwise `asked` follows."""
+        """Notes that a request is written. `whole`: with its body; otherwise `note_body_written` follows."""
         transitions = REQUESTS[self.ours]
         self.ours = transitions[WHOLE] if whole else REQUESTS[transitions[BEGIN]][HEADED]
         self.theirs = RESPONSES[self.theirs][ASKED]
         self._head_size = self._unfinished = 0
         self._lines = []
 
-    def note_request(self) -> None:
+    def note_body_written(self) -> None:
         """Notes that the rest of the request's body was written."""
         self.ours = REQUESTS[self.ours][END]
 

@@ -123,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
             if self._full is not None:
                 await asyncio.wait((self._full, waiter), return_when=asyncio.FIRST_COMPLETED)
         if not remainder:
-            self._machine.note_request()
+            self._machine.note_body_written()
 
     def abort(self) -> None:
         """Closes the connection at once, whatever it is doing."""
