@@ -57,7 +57,7 @@ class Written:
     def message_ended(self) -> None:
         self.told.append("end")
         if self.machine is not None:
-            self.machine.again()
+            self.machine.start_next_cycle()
 
 
 class Server:
@@ -101,7 +101,7 @@ class Client:
         elif step in ("ask", "ask, a part"):
             machine.ask(whole=step == "ask")
         else:
-            {"asked": machine.note_body_written, "again": machine.again, "stop": machine.stop}[step]()
+            {"asked": machine.note_body_written, "again": machine.start_next_cycle, "stop": machine.stop}[step]()
         return machine.theirs, machine.ours
 
 
@@ -288,7 +288,10 @@ def test_a_response_is_parsed_the_same_in_any_segmentation(data: bytes, cuts: li
         for part in parts:
             side(part)
     assert joined(split.sink.told) == joined(unsplit.sink.told)
-    assert (split.machine.theirs, split.machine.again()) == (unsplit.machine.theirs, unsplit.machine.again())
+    assert (split.machine.theirs, split.machine.start_next_cycle()) == (
+        unsplit.machine.theirs,
+        unsplit.machine.start_next_cycle(),
+    )
 
 
 STEPS = st.one_of(st.sampled_from([GET, POST, CLOSE, OK, LAST, JUNK, GET[:5], OK[:-2], OK[-2:]]), st.binary(max_size=9))
@@ -309,5 +312,5 @@ def test_a_closed_half_keeps_its_state_for_any_bytes(side: Any, steps: list[byte
         assert machine.theirs in machine.read
         assert not shut or machine.theirs is before
         if machine.theirs is DONE and machine.ours is HEAD:
-            machine.responded(keep=True, more=False)  # type: ignore[attr-defined]
+            machine.note_response(keep=True, more=False)  # type: ignore[attr-defined]
             assert machine.theirs is IDLE
