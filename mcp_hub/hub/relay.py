@@ -212,22 +212,6 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
     return parts
 
 
-def _envelope(call: Call) -> Envelope:
-    """Returns the envelope that a modern server gets of the caller.
-
-    It contains no capabilities if the caller cannot be asked during the call.
-    """
-    if call.era == "modern":
-        capabilities, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
-        if kind.extension is not None:
-            # A client that asks for a skill supports the extension.
-            capabilities = with_extension(capabilities, kind.extension)
-        if capabilities == call.envelope.capabilities:
-            return call.envelope
-        return replace(call.envelope, capabilities=capabilities)
-    return Envelope(capabilities={}, log_level=call.envelope.log_level)
-
-
 async def _watch(upstream: Upstream, call: Call) -> Json:
     if call.method == UNSUBSCRIBE:
         await upstream.subscriptions.unwatch(call.route.name, call.caller, call.subscriber)
