@@ -359,8 +359,8 @@ class Upstream:
                         async with self.era_sessions.of_era(session, era, self.connect_seconds or 0.0) as session:
                             result = await send(session)
                 else:
-                    told = told_capabilities(self.agreement, caller, envelope)
-                    async with self.own_sessions.of(caller, told) as session:
+                    capabilities = told_capabilities(self.agreement, caller, envelope)
+                    async with self.own_sessions.of(caller, capabilities) as session:
                         result = await send(session)
                 break
             except UpstreamAnswered as error:
