@@ -82,7 +82,7 @@ class Methods:
             )
         version = caller.declare(params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo"))
         self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
-        await self._hub.wait_for_cached()
+        await self._hub.wait_for_cached(exchange.key)
         return {
             "protocolVersion": version,
             "capabilities": self._capabilities(exchange),
@@ -105,7 +105,7 @@ class Methods:
         return {}
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
-        await self._hub.wait_for_cached()
+        await self._hub.wait_for_cached(exchange.key)
         place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else {}
         return {
             "resultType": "complete",

@@ -257,13 +257,13 @@ class Engine:
             raise unknown_task(sealed)
         return route, task_id
 
-    async def wait_for_cached(self) -> None:
-        """Waits until the catalogs cached by earlier runs are served, which takes time only if they are large."""
+    async def wait_for_cached(self, caller: Hashable | None = None) -> None:
+        """Waits until a caller is served the catalogs cached by earlier runs: takes time only if they are large."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BUILT_WITHIN):
                 for upstream in self.upstreams.values():
                     await upstream.cache_checked.wait()
-        await self.catalogs.wait_until_built()
+        await self.catalogs.built_for(caller)
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """Returns the instructions for a client, merged from those of the servers that it sees."""

@@ -171,11 +171,16 @@ class Catalogs:
         """
         if self._upstreams is not self._settled:
             await self._wait_for_all(self._upstreams)
+        catalog = await self.built_for(caller, self._list_wait)
+        self.is_in_use = True
+        return catalog
+
+    async def built_for(self, caller: Hashable | None, seconds: float = BUILT_WITHIN) -> Catalog:
+        """Returns a caller's catalog of the current lists, or after `seconds` of building the one there is."""
         catalog = self.of(caller)
         if self.is_behind(caller):
-            await self.wait_until_built(self._list_wait)
+            await self.wait_until_built(seconds)
             catalog = self.of(caller)
-        self.is_in_use = True
         return catalog
 
     async def _wait_for_all(self, upstreams: Mapping[str, Upstream]) -> None:

@@ -26,6 +26,7 @@ from mcp_hub.upstream.list_store import RawLists
 from tests.downstream.network.dumping import dumping
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, spelled, visiting
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+from tests.hub.test_large_inputs import tool
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +85,26 @@ async def test_a_principal_gets_the_lists_of_a_hub_that_serves_only_its_profile(
     ):
         for method in LISTS:
             assert spelled(await visitor.ask(method)) == spelled(await expected.ask(method))
+        # A hub answers a handshake before its servers are there: with their instructions only from now on.
+        await visitor.begin()
+        await expected.begin()
         assert visitor.negotiated == expected.negotiated
+        assert ("be kind" in visitor.negotiated.get("instructions", "")) is (profile != "nothing")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_first_handshake_of_a_principal_waits_for_its_part_of_a_large_cached_catalog(
+    tmp_path: Path, era: str
+) -> None:
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [tool(f"tool{n}") for n in range(5_000)]}))
+    root = {"profiles": {"most": {"tools": ["a/tool*"]}}}
+    listen = {"principals": {"alice": {"token": TOKENS["alice"], "profile": "most"}}}
+    server = {"a": fake("--lists", str(lists), deadlines={"list": PATIENCE, "connect": PATIENCE})}
+    async with network_hub(tmp_path, server, listen, **root) as (_, base), visiting(base, era, TOKENS["alice"]) as alice:
+        assert len(await alice.names("tools/list")) > 0  # and cached
+    async with network_hub(tmp_path, server, listen, **root) as (_, base), visiting(base, era, TOKENS["alice"]) as alice:
+        assert "be kind" in alice.negotiated.get("instructions", "")
 
 
 @pytest.mark.parametrize("era", ERAS)

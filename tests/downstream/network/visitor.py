@@ -35,9 +35,11 @@ async def network_hub(
         await process.until(lambda: b"Serving" in process.stderr or process.process.returncode is not None)
         match = re.search(rb"(https?://[^ /]+:\d+)/mcp", process.stderr)
         assert match is not None, process.stderr.decode()
-        yield process, match[1].decode()
-        if process.process.returncode is None:
-            process.process.terminate()
+        try:
+            yield process, match[1].decode()
+        finally:
+            if process.process.returncode is None:
+                process.process.terminate()
 
 
 def bearer(token: str | None) -> dict[str, str]:
