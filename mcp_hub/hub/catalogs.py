@@ -30,8 +30,7 @@ REBUILD_UNSEEN: Final = 0.5
 BUILT_WITHIN: Final = 10.0
 """Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
 AT_ONCE: Final = 0.01
-"""Seconds that a build may take in one piece. The rest is done in slices, and callers see the previous catalog
-meanwhile."""
+"""Seconds a build may take in one piece. The rest is done in slices, while callers see the previous catalog."""
 
 CallerFilter = Callable[[Hashable | None], bool]
 """Returns whether a change concerns a caller, given by its key."""
@@ -165,10 +164,7 @@ class Catalogs:
                 await asyncio.wait({self._build_task}, timeout=max(0.0, deadline - time.monotonic()))
 
     async def settled_for(self, caller: Hashable | None) -> Catalog:
-        """Returns a caller's catalog once every upstream has connected or failed.
-
-        It waits at most `list_wait` seconds after the first request.
-        """
+        """Returns a caller's catalog once every upstream has connected or failed, or `list_wait` has passed."""
         if self._upstreams is not self._settled:
             await self._wait_for_all(self._upstreams)
         catalog = await self.built_for(caller, self._list_wait)
@@ -236,9 +232,8 @@ class Catalogs:
         if profile is None:
             return everybodys
         if profile not in self._profile_catalogs and self._build_task is None:
-            steps = self._merge(profile, (), None, None)
-            done, catalog = run_for(steps, AT_ONCE)
-            if done and catalog is not None:
+            _, catalog = run_for(self._merge(profile, (), None, None), AT_ONCE)
+            if catalog is not None:
                 self._profile_catalogs[profile] = catalog
         if profile not in self._profile_catalogs:
             self._requested.add(profile)
@@ -375,8 +370,7 @@ class Catalogs:
         sources: list[CatalogSource] = []
         for items in self._items_by_upstream.values():
             lists = items.upstream.caller_lists
-            source = yield from items.source(is_visible, *(lists.of(key) for key in caller))
-            sources.append(source)
+            sources.append((yield from items.source(is_visible, *(lists.of(key) for key in caller))))
         merged = yield from Catalog.building(
             sources,
             self._on_conflict,

@@ -24,7 +24,7 @@ from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.upstream.list_store import RawLists
 from tests.downstream.network.dumping import dumping
-from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, spelled, visiting
+from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, network_hub, spelled, visiting
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 from tests.hub.test_large_inputs import tool
 
@@ -101,9 +101,18 @@ async def test_the_first_handshake_of_a_principal_waits_for_its_part_of_a_large_
     root = {"profiles": {"most": {"tools": ["a/tool*"]}}}
     listen = {"principals": {"alice": {"token": TOKENS["alice"], "profile": "most"}}}
     server = {"a": fake("--lists", str(lists), deadlines={"list": PATIENCE, "connect": PATIENCE})}
-    async with network_hub(tmp_path, server, listen, **root) as (_, base), visiting(base, era, TOKENS["alice"]) as alice:
+
+    @contextlib.asynccontextmanager
+    async def visited() -> AsyncIterator[Visitor]:
+        async with (
+            network_hub(tmp_path, server, listen, **root) as (_, base),
+            visiting(base, era, TOKENS["alice"]) as alice,
+        ):
+            yield alice
+
+    async with visited() as alice:
         assert len(await alice.names("tools/list")) > 0  # and cached
-    async with network_hub(tmp_path, server, listen, **root) as (_, base), visiting(base, era, TOKENS["alice"]) as alice:
+    async with visited() as alice:
         assert "be kind" in alice.negotiated.get("instructions", "")
 
 
