@@ -23,7 +23,7 @@ OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]
 
 
-class Route(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True, cache_hash=True):
     """The target of an exposed name: an upstream, and the name (or URI) that the upstream itself uses."""
 
     upstream: str

@@ -93,9 +93,11 @@ class CallMetrics:
         """Counts a call that has ended. Never raises."""
         outcome = outcome_word(verdict, code)
         key = Series(server, method, tool, outcome)
-        if key not in self.calls and len(self.calls) >= MAX_SERIES:
+        count = self.calls.get(key, 0)
+        if not count and len(self.calls) >= MAX_SERIES:
             key = Series(OTHER, method, OTHER, outcome)
-        self.calls[key] = self.calls.get(key, 0) + 1
+            count = self.calls.get(key, 0)
+        self.calls[key] = count + 1
         if verdict in FAILURES:
             self.failures[key.server] = self.failures.get(key.server, 0) + 1
         durations = self.durations.get((key.server, key.method))

@@ -53,7 +53,9 @@ class RecordWriter:
         self._stderr = StderrSink()
         self._records_to_stderr = stderr
         self._file = RecordFile(file, max_size=max_file, kept=kept) if file is not None else None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        """That of `_changed`: to take it directly is several times as fast, and every call does."""
+        self._changed = threading.Condition(self._lock)
         self._to_file = LineQueue(max_waiting)
         self._to_stderr = LineQueue(max_waiting)
         self._piece = b""
@@ -80,7 +82,7 @@ class RecordWriter:
             return
         line = _as_line(record)
         stderr_line = readable_record(record).encode() + b"\n" if self._stderr.is_terminal else line
-        with self._changed:
+        with self._lock:
             if self._file is not None:
                 self._to_file.put(line)
             if self._records_to_stderr:

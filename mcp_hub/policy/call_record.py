@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count, islice
@@ -22,7 +22,7 @@ MAX_NOTES: Final = 20
 MAX_TEXT: Final = 300
 """Characters of a name, a note or an error in a record."""
 MAX_REMEMBERED: Final = 4096
-"""Names of tools, callers and clients whose redacted form is cached."""
+"""Names of tools, callers and clients, and notes, whose redacted form is cached."""
 _SAMPLED: Final = 100
 """Members of one list or object that are measured; the others count as their average."""
 MAX_SAMPLED: Final = 1000
@@ -122,7 +122,7 @@ class RecordBuilder:
             "duration_ms": round(duration * 1000, 1),
             "bytes_in": approximate_size(arguments) if arguments is not None else 0,
             "bytes_out": approximate_size(result) if result is not None else 0,
-            "notes": [self.text(note) for note in islice(call.notes, MAX_NOTES)],
+            "notes": [self._name(note) for note in islice(call.notes, MAX_NOTES)],
         }
         if call.within is not None:
             record["within"] = call.within
@@ -184,7 +184,7 @@ class RecordBuilder:
         return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
 
     def _name(self, text: str) -> str:
-        """Returns a redacted name, cached until a new secret is learned."""
+        """Returns a redacted name or note, cached until a new secret is learned."""
         if self._known_secrets is not LEARNED.current or len(self._names) >= MAX_REMEMBERED:
             self._names, self._known_secrets = {}, LEARNED.current
         redacted = self._names.get(text)
@@ -221,27 +221,31 @@ def outcome(call: Call, error: BaseException | None, result: Json | None) -> Out
 
 def approximate_size(value: Any) -> int:
     """Estimates the size of a value as JSON in bytes; for a large value, from a sample of its members."""
-    size, remaining, stack = 0, MAX_SAMPLED, [value]
-    while stack:
-        member = stack.pop()
-        kind = type(member)
-        remaining -= 1
-        if kind is str:
-            size += len(member) + 2
-        elif kind is dict or kind is list:
-            if len(member) > _SAMPLED or remaining < 0:
-                return _size(value, _Sample(), _MAX_DEPTH)
-            size += 2 if member else 4
-            if kind is list:
-                size += len(member)
-                stack += member
+    size, remaining, containers = 0, MAX_SAMPLED, []
+    members: Iterable[Any] = (value,)
+    while True:
+        for member in members:
+            kind = type(member)
+            if kind is str:
+                size += len(member) + 2
+            elif kind is dict or kind is list:
+                containers.append(member)
             else:
-                for key in member:
-                    size += len(key) + 4
-                stack += member.values()
+                size += 4
+        if not containers:
+            return size
+        container = containers.pop()
+        length = len(container)
+        remaining -= length + 1
+        if length > _SAMPLED or remaining < 0:
+            return _size(value, _Sample(), _MAX_DEPTH)
+        size += 2 if container else 4
+        if type(container) is dict:
+            size += sum(map(len, container)) + 4 * length
+            members = container.values()
         else:
-            size += 4
-    return size
+            size += length
+            members = container
 
 
 class _Sample:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from mcp_hub.catalog import Item
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import (
@@ -96,6 +96,7 @@ class Trace:
         measure: Measure | None = None,
         tap: RecordTap | None = None,
         shown: Shown = lambda call, arguments: arguments,
+        has_presets: Callable[[Route], bool] = lambda route: True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -105,6 +106,8 @@ class Trace:
         self._records = RecordBuilder(redaction, labels or RecordLabels(), arguments=arguments, now=now)
         self._visible_arguments = shown
         """Removes preset arguments from a record."""
+        self._has_presets = has_presets
+        """Returns whether calls of a route may have preset arguments."""
         self._record_tasks: set[asyncio.Task[None]] = set()
         """The tasks that make records of calls with large arguments in threads."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,6 +118,7 @@ class Trace:
     @classmethod
     def of(cls, parts: PolicyParts) -> Trace:
         """Makes the policy of a configuration."""
+        presets = parts.find(Preset)
         return cls(
             parts.record,
             parts.redactor,
@@ -122,7 +126,8 @@ class Trace:
             labels=parts.labels,
             measure=parts.measure,
             tap=parts.tap,
-            shown=parts.find(Preset).without_preset,
+            shown=presets.without_preset,
+            has_presets=presets.concerns,
         )
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -253,16 +258,17 @@ class Trace:
             if self._write is None and self._tap.sink is None:
                 return
             arguments = params.get("arguments")
-            if weighs_more(arguments, LARGE_ARGUMENTS):
+            has_presets = self._has_presets(call.route)
+            if has_presets and weighs_more(arguments, LARGE_ARGUMENTS):
                 task = asyncio.get_running_loop().create_task(
                     self._record_large(call, arguments, duration, call_outcome, result)
                 )
                 self._record_tasks.add(task)
                 task.add_done_callback(self._record_tasks.discard)
             else:
-                record = self._records.of_call(
-                    call, self._visible_arguments(call, arguments), duration, call_outcome, result
-                )
+                if has_presets:
+                    arguments = self._visible_arguments(call, arguments)
+                record = self._records.of_call(call, arguments, duration, call_outcome, result)
                 if self._write is not None:
                     self._write(record)
                 if self._tap.sink is not None:

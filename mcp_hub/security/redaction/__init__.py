@@ -287,19 +287,24 @@ class Redactor:
 
     def _copy(self, value: Any, room: int, depth: int) -> tuple[Any, int]:
         """Returns (a copy, its bytes of JSON)."""
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str:
             return self._string(value, room)
-        if value is None or isinstance(value, bool):
-            return value, 5
-        if isinstance(value, int | float):
-            if isinstance(value, int) and not -_MANY_DIGITS < value < _MANY_DIGITS:
-                return self._string(f"… (a number of {value.bit_length():,} bits)", room)
-            return (MASK, 5) if self._is_known(value) else (value, len(repr(value)))
-        if not isinstance(value, Mapping | list | tuple):
-            return self._string(f"… ({type(value).__name__})", room)
+        if kind is not dict and kind is not list:  # a check with `isinstance` takes longer than the rest
+            if value is None or isinstance(value, bool):
+                return value, 5
+            if isinstance(value, str):
+                return self._string(value, room)
+            if isinstance(value, int | float):
+                if isinstance(value, int) and not -_MANY_DIGITS < value < _MANY_DIGITS:
+                    return self._string(f"… (a number of {value.bit_length():,} bits)", room)
+                return (MASK, 5) if self._is_known(value) else (value, len(repr(value)))
+            if not isinstance(value, Mapping | list | tuple):
+                return self._string(f"… ({kind.__name__})", room)
         if value and (depth >= MAX_DEPTH or room < _MARK):
             return self._string(f"… ({len(value):,} inside)", room)
-        return self._object(value, room, depth) if isinstance(value, Mapping) else self._list(value, room, depth)
+        is_list = kind is list or isinstance(value, tuple | list)
+        return self._list(value, room, depth) if is_list else self._object(value, room, depth)
 
     def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
         copy: dict[str, Any] = {}
