@@ -35,7 +35,7 @@ NAME_KEYS: Final[Mapping[str, str]] = {
 ParamMap = dict[tuple[str, ...], str]
 """Path of an argument (keys from the top) -> its header's name without `PARAM_PREFIX`."""
 
-_ROUTING: Final = frozenset({PROTOCOL_VERSION, METHOD, NAME})
+_ROUTING: Final = (PROTOCOL_VERSION, METHOD, NAME)
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=")
 _SAFE: Final = re.compile(r"[\x20-\x7e]*")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -200,8 +200,10 @@ def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema
     """
     lines: dict[str, list[str]] = {}
     for name, value in headers:
-        lines.setdefault(name.lower(), []).append(value)
-    for name in sorted(_ROUTING):
+        lower = name.lower()
+        if lower.startswith("mcp-"):
+            lines.setdefault(lower, []).append(value)
+    for name in _ROUTING:
         if len(lines.get(name, ())) > 1:
             return _mismatch(f"the header {name} appears more than once")
     method, params = message.get("method"), message.get("params")
@@ -209,14 +211,14 @@ def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema
     absent = [key for key in (eras.VERSION_KEY, eras.CAPABILITIES_KEY) if not isinstance(meta, dict) or key not in meta]
     if absent or not isinstance(params, dict) or not isinstance(meta, dict):
         return ProtocolError(INVALID_PARAMS, f"params._meta lacks {', '.join(absent)}")
-    first = {name: values[0] for name, values in lines.items()}
-    if PROTOCOL_VERSION not in first or first[PROTOCOL_VERSION] != meta[eras.VERSION_KEY]:
+    version, routed_method, routed_name = (lines[name][0] if name in lines else None for name in _ROUTING)
+    if version is None or version != meta[eras.VERSION_KEY]:
         return _mismatch(f"the header {PROTOCOL_VERSION} and the version in params._meta differ")
-    if first.get(METHOD) != method:
+    if routed_method != method:
         return _mismatch(f"the header {METHOD} and the method differ")
     key = NAME_KEYS.get(method) if isinstance(method, str) else None
     named = params.get(key) if key is not None else None
-    if named is not None and decode_value(first.get(NAME)) != named:
+    if named is not None and decode_value(routed_name) != named:
         return _mismatch(f"the header {NAME} and params.{key} differ")
     return check_params(lines, params.get("arguments"), schema)
 
