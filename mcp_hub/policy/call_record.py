@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count, islice
@@ -106,12 +106,20 @@ class RecordBuilder:
         self._names: dict[str, str] = {}
         self._known_secrets = LEARNED.current
 
-    def of_call(self, call: Call, arguments: Any, duration: float, call_outcome: Outcome, result: Json | None) -> Json:
+    def of_call(
+        self,
+        call: Call,
+        arguments: Any,
+        duration: float,
+        peer: str | None,
+        call_outcome: Outcome,
+        result: Json | None,
+    ) -> Json:
         """Returns the record of a call that has ended, with the `arguments` to be shown; `duration` is in seconds."""
         verdict, policy, code, text = call_outcome
         id = self.text(call.label) if call.label is not None else self._labels.next_call()
         record = {
-            **self._common_fields(id, call.method, call.exposed, call.era, call.caller, call.envelope),
+            **self._common_fields(id, call.method, call.exposed, call.era, call.caller, call.envelope, peer),
             "upstream": call.route.upstream,
             "tool": self._name(call.route.name),
             "verdict": verdict,
@@ -119,7 +127,7 @@ class RecordBuilder:
             "policy": policy,
             "attempts": call.attempts,
             "fallback": call.fallback,
-            "duration_ms": round(duration * 1000, 1),
+            "duration_ms": int(duration * 10_000 + 0.5) / 10,  # a fraction of the time of `round`
             "bytes_in": approximate_size(arguments) if arguments is not None else 0,
             "bytes_out": approximate_size(result) if result is not None else 0,
             "notes": [self._name(note) for note in islice(call.notes, MAX_NOTES)],
@@ -140,7 +148,7 @@ class RecordBuilder:
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> Json:
         """Returns the record of a call that was refused before it had a route; `facts`: `code`, `policy`, `reason`."""
-        head = self._common_fields(self._labels.next_call(), method, exposed, era, caller, envelope)
+        head = self._common_fields(self._labels.next_call(), method, exposed, era, caller, envelope, PEER.get())
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
 
     def of_action(self, caller: Hashable | None, facts: Json) -> Json:
@@ -156,7 +164,14 @@ class RecordBuilder:
         return {"event": "refused", "time": self._time(), **clean}
 
     def _common_fields(
-        self, id: str, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None
+        self,
+        id: str,
+        method: str,
+        exposed: str,
+        era: Era,
+        caller: Hashable | None,
+        envelope: Envelope | None,
+        peer: str | None,
     ) -> Json:
         info = envelope.client_info if envelope is not None else None
         client = info.get("name") if isinstance(info, dict) else None
@@ -172,7 +187,7 @@ class RecordBuilder:
         }
         if principal := getattr(caller, "principal", ""):  # of a session; the anonymous one has no name
             head["principal"] = self._name(self._labels.caller(principal))
-        if (peer := PEER.get()) is not None:
+        if peer is not None:
             head["peer"] = peer
         return head
 
@@ -181,7 +196,7 @@ class RecordBuilder:
         second = int(now)
         if second != self._second[0]:
             self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
+        return "%s.%03dZ" % (self._second[1], (now - second) * 1000)  # noqa: UP031 - half the time of an f-string
 
     def _name(self, text: str) -> str:
         """Returns a redacted name or note, cached until a new secret is learned."""
@@ -221,31 +236,20 @@ def outcome(call: Call, error: BaseException | None, result: Json | None) -> Out
 
 def approximate_size(value: Any) -> int:
     """Estimates the size of a value as JSON in bytes; for a large value, from a sample of its members."""
-    size, remaining, containers = 0, MAX_SAMPLED, []
-    members: Iterable[Any] = (value,)
-    while True:
-        for member in members:
-            kind = type(member)
-            if kind is str:
-                size += len(member) + 2
-            elif kind is dict or kind is list:
-                containers.append(member)
-            else:
-                size += 4
-        if not containers:
-            return size
-        container = containers.pop()
-        length = len(container)
-        remaining -= length + 1
-        if length > _SAMPLED or remaining < 0:
-            return _size(value, _Sample(), _MAX_DEPTH)
-        size += 2 if container else 4
-        if type(container) is dict:
-            size += sum(map(len, container)) + 4 * length
-            members = container.values()
+    size, members = 0, [value]
+    for member in members:  # the list grows meanwhile
+        kind = type(member)
+        if kind is str:
+            size += len(member) + 2
+        elif kind is dict or kind is list:
+            if len(member) > _SAMPLED or len(members) > MAX_SAMPLED:
+                return _size(value, _Sample(), _MAX_DEPTH)
+            members += member
+            if kind is dict:
+                members += member.values()
         else:
-            size += length
-            members = container
+            size += 4
+    return size + 2 * len(members)
 
 
 class _Sample:

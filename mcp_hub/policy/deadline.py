@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from mcp_hub.catalog import Item
 from mcp_hub.config.models import Server
@@ -38,8 +38,22 @@ class _TimerWheel:
             limit.expire()
 
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _TimerWheel] = WeakKeyDictionary()
-"""The values must not refer to their loop, which would then never be freed."""
+class _TimerWheels:
+    """The timer wheel of each loop. No wheel refers to its loop, which would then never be freed."""
+
+    def __init__(self) -> None:
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _TimerWheel] = WeakKeyDictionary()
+        self._latest: tuple[Callable[[], asyncio.AbstractEventLoop | None], _TimerWheel] = (lambda: None, _TimerWheel())
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> _TimerWheel:
+        latest_loop, wheel = self._latest  # one tuple, as several threads may have loops
+        if latest_loop() is not loop:
+            wheel = self._of_loops.setdefault(loop, _TimerWheel())
+            self._latest = ref(loop), wheel
+        return wheel
+
+
+_wheels: Final = _TimerWheels()
 
 
 class TimeLimit:
@@ -116,9 +130,7 @@ class TimeLimit:
         if seconds < LONG:
             self._handle = self._loop.call_at(when, self.expire)
             return
-        wheel = _of_loops.get(self._loop)
-        if wheel is None:
-            wheel = _of_loops[self._loop] = _TimerWheel()
+        wheel = _wheels.of(self._loop)
         number = int(when / STEP) + 1
         self._step = wheel.steps[number] if number in wheel.steps else wheel.begin(self._loop, number)
         self._step.add(self)

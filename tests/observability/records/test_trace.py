@@ -28,6 +28,7 @@ from mcp_hub.policy.trace import Trace
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import LARGE
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from mcp_hub.security import PEER
 from mcp_hub.security.redaction import Redactor
 
 pytestmark = pytest.mark.anyio
@@ -318,3 +319,18 @@ async def test_large_arguments_are_prepared_for_the_record_in_a_thread() -> None
     assert [record["verdict"] for record in records] == ["ok", "ok"]
     main_thread = threading.get_ident()
     assert [thread == main_thread for thread in threads] == [True, False]
+
+
+async def test_calls_that_end_together_are_all_recorded_each_with_its_own_peer() -> None:
+    records: list[Json] = []
+    trace = Trace(records.append, Redactor())
+    chain = Chain((trace, Doing(OK)), Traced().upstream)
+
+    async def call_as(peer: str) -> None:
+        PEER.set(peer)
+        await chain.run(a_call())
+
+    peers = [f"peer {number}" for number in range(500)]
+    await asyncio.gather(*map(call_as, peers))
+    await trace.close()
+    assert [record["peer"] for record in records] == peers
