@@ -258,7 +258,7 @@ class Engine:
         return route, task_id
 
     async def wait_for_cached(self, caller: Hashable | None = None) -> None:
-        """Waits until a caller is served the catalogs cached by earlier runs: takes time only if they are large."""
+        """Waits until a caller's catalog has what earlier runs cached. It takes time only if that is large."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BUILT_WITHIN):
                 for upstream in self.upstreams.values():

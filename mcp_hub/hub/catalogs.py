@@ -164,7 +164,7 @@ class Catalogs:
                 await asyncio.wait({self._build_task}, timeout=max(0.0, deadline - time.monotonic()))
 
     async def settled_for(self, caller: Hashable | None) -> Catalog:
-        """Returns a caller's catalog once every upstream has connected or failed, or `list_wait` has passed."""
+        """Returns a caller's catalog once all upstreams have connected or failed, or `list_wait` is over."""
         if self._upstreams is not self._settled:
             await self._wait_for_all(self._upstreams)
         catalog = await self.built_for(caller, self._list_wait)

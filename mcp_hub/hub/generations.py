@@ -50,7 +50,7 @@ class Generation:
         config: Config,
         selection: Selection,
         upstreams: dict[str, Upstream],
-        own: InternalServers,
+        internal_servers: InternalServers,
         dialer: LinkDialer,
     ) -> None:
         self.number = number
@@ -60,7 +60,7 @@ class Generation:
         self._upstreams = upstreams
         self.has_own_sessions = any(upstream.server.session == "client" for upstream in upstreams.values())
         """Whether servers keep a session for each client."""
-        self.internal_servers = own
+        self.internal_servers = internal_servers
         self.dialer = dialer
         self.pin_watch: PinFileWatcher | None = None
         """None where nothing is pinned."""

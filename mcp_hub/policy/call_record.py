@@ -12,6 +12,8 @@ from itertools import count, islice
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from mcp_hub.errors import CallCancelled, CallError, DeadlineExceeded, HubError, ProtocolError
 from mcp_hub.policy import Call, Json
 from mcp_hub.protocol.era import Envelope, Era
@@ -83,6 +85,20 @@ class RecordTap:
         """Takes a record and the key of its caller; None: no page is open. It must be quick and never raise."""
 
 
+class EndedCall(msgspec.Struct, frozen=True):
+    """What the record of a call is made of, kept from the end of the call until the record is made."""
+
+    call: Call
+    params: Json
+    """Its params as the caller sent them."""
+    seconds: float
+    """How long it took."""
+    peer: str | None
+    """The network address that its request came from (`PEER`)."""
+    error: BaseException | None
+    result: Json | None
+
+
 class RecordBuilder:
     """Builds the records of calls as JSON objects. Every text in them is redacted and cut to `MAX_TEXT` characters.
 
@@ -106,20 +122,13 @@ class RecordBuilder:
         self._names: dict[str, str] = {}
         self._known_secrets = LEARNED.current
 
-    def of_call(
-        self,
-        call: Call,
-        arguments: Any,
-        duration: float,
-        peer: str | None,
-        call_outcome: Outcome,
-        result: Json | None,
-    ) -> Json:
-        """Returns the record of a call that has ended, with the `arguments` to be shown; `duration` is in seconds."""
+    def of_call(self, ended: EndedCall, call_outcome: Outcome, arguments: Any) -> Json:
+        """Returns the record of a call that has ended, with the `arguments` to be shown."""
         verdict, policy, code, text = call_outcome
+        call, result = ended.call, ended.result
         id = self.text(call.label) if call.label is not None else self._labels.next_call()
         record = {
-            **self._common_fields(id, call.method, call.exposed, call.era, call.caller, call.envelope, peer),
+            **self._common_fields(id, call.method, call.exposed, call.era, call.caller, call.envelope, ended.peer),
             "upstream": call.route.upstream,
             "tool": self._name(call.route.name),
             "verdict": verdict,
@@ -127,7 +136,7 @@ class RecordBuilder:
             "policy": policy,
             "attempts": call.attempts,
             "fallback": call.fallback,
-            "duration_ms": int(duration * 10_000 + 0.5) / 10,  # a fraction of the time of `round`
+            "duration_ms": int(ended.seconds * 10_000 + 0.5) / 10,  # a fraction of the time of `round`
             "bytes_in": approximate_size(arguments) if arguments is not None else 0,
             "bytes_out": approximate_size(result) if result is not None else 0,
             "notes": [self._name(note) for note in islice(call.notes, MAX_NOTES)],
@@ -196,7 +205,7 @@ class RecordBuilder:
         second = int(now)
         if second != self._second[0]:
             self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return "%s.%03dZ" % (self._second[1], (now - second) * 1000)  # noqa: UP031 - half the time of an f-string
+        return f"{self._second[1]}.{str(int((now - second) * 1000)).zfill(3)}Z"
 
     def _name(self, text: str) -> str:
         """Returns a redacted name or note, cached until a new secret is learned."""

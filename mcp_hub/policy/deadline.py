@@ -46,7 +46,7 @@ class _TimerWheels:
         self._latest: tuple[Callable[[], asyncio.AbstractEventLoop | None], _TimerWheel] = (lambda: None, _TimerWheel())
 
     def of(self, loop: asyncio.AbstractEventLoop) -> _TimerWheel:
-        latest_loop, wheel = self._latest  # one tuple, as several threads may have loops
+        latest_loop, wheel = self._latest  # read as one tuple, because other threads may have loops too
         if latest_loop() is not loop:
             wheel = self._of_loops.setdefault(loop, _TimerWheel())
             self._latest = ref(loop), wheel

@@ -27,7 +27,16 @@ from mcp_hub.errors import (
 )
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
-from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Outcome, RecordBuilder, RecordLabels, RecordTap, Shown, outcome
+from mcp_hub.policy.call_record import (
+    LARGE_ARGUMENTS,
+    EndedCall,
+    Outcome,
+    RecordBuilder,
+    RecordLabels,
+    RecordTap,
+    Shown,
+    outcome,
+)
 from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.frames import weighs_more
@@ -43,8 +52,6 @@ MAX_RECORDING: Final = 5.0
 """Seconds that `close` waits for the last records; a record of 300,000 arguments takes 0.1 s."""
 Measure = Callable[[str, str, str, str, str | int | None, float], None]
 """Gets server, method, tool, verdict, code and seconds of each call."""
-_Ended = tuple[Call, Json, float, str | None, BaseException | None, Json | None]
-"""A call that has ended: it, its params as they came, its seconds, the peer, its error and its result."""
 _AT_ONCE: Final = 64
 """Records that are made before the loop may turn to anything else."""
 
@@ -116,7 +123,7 @@ class Trace:
         """Returns whether calls of a route may have preset arguments."""
         self._record_tasks: set[asyncio.Task[None]] = set()
         """The tasks that make records of calls with large arguments in threads."""
-        self._ended: deque[_Ended] = deque()
+        self._ended: deque[EndedCall] = deque()
         """The calls that have no record yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `get_running_loop` costs a system call."""
@@ -255,42 +262,33 @@ class Trace:
         duration = self._clock() - start
         if not self._ended:
             self._loop = self._loop or asyncio.get_running_loop()
-            self._loop.call_soon(self._record_ended)
-        self._ended.append((call, params, duration, PEER.get(), error, result))
+            self._loop.call_soon(self._record_ended, self._loop)
+        self._ended.append(EndedCall(call, params, duration, PEER.get(), error, result))
 
-    def _record_ended(self) -> None:
+    def _record_ended(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(len(self._ended), _AT_ONCE)):
-            self._record(*self._ended.popleft())
-        if self._ended and self._loop is not None:
-            self._loop.call_soon(self._record_ended)
+            self._record(self._ended.popleft())
+        if self._ended:
+            loop.call_soon(self._record_ended, loop)
 
-    def _record(
-        self,
-        call: Call,
-        params: Json,
-        duration: float,
-        peer: str | None,
-        error: BaseException | None,
-        result: Json | None,
-    ) -> None:
+    def _record(self, ended: EndedCall) -> None:
+        call = ended.call
         try:
-            call_outcome = outcome(call, error, result)
+            call_outcome = outcome(call, ended.error, ended.result)
             tool = call.route.name if call.route.kind is TOOLS else ""
-            self._measure(call.route.upstream, call.method, tool, call_outcome[0], call_outcome[2], duration)
+            self._measure(call.route.upstream, call.method, tool, call_outcome[0], call_outcome[2], ended.seconds)
             if self._write is None and self._tap.sink is None:
                 return
-            arguments = params.get("arguments")
+            arguments = ended.params.get("arguments")
             has_presets = self._has_presets(call.route)
             if has_presets and weighs_more(arguments, LARGE_ARGUMENTS):
-                task = asyncio.get_running_loop().create_task(
-                    self._record_large(call, arguments, duration, peer, call_outcome, result)
-                )
+                task = asyncio.get_running_loop().create_task(self._record_large(ended, call_outcome, arguments))
                 self._record_tasks.add(task)
                 task.add_done_callback(self._record_tasks.discard)
             else:
                 if has_presets:
                     arguments = self._visible_arguments(call, arguments)
-                record = self._records.of_call(call, arguments, duration, peer, call_outcome, result)
+                record = self._records.of_call(ended, call_outcome, arguments)
                 if self._write is not None:
                     self._write(record)
                 if self._tap.sink is not None:
@@ -298,19 +296,10 @@ class Trace:
         except Exception:
             log.exception("a call could not be recorded")
 
-    async def _record_large(
-        self,
-        call: Call,
-        arguments: Any,
-        duration: float,
-        peer: str | None,
-        call_outcome: Outcome,
-        result: Json | None,
-    ) -> None:
+    async def _record_large(self, ended: EndedCall, call_outcome: Outcome, arguments: Any) -> None:
         try:
-            visible_arguments = await in_thread(self._visible_arguments, call, arguments)
-            record = self._records.of_call(call, visible_arguments, duration, peer, call_outcome, result)
-            self._emit(record, call.caller)
+            visible_arguments = await in_thread(self._visible_arguments, ended.call, arguments)
+            self._emit(self._records.of_call(ended, call_outcome, visible_arguments), ended.call.caller)
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -323,7 +312,7 @@ class Trace:
     async def close(self) -> None:
         """Waits until all calls are recorded, for a bounded time. Never raises."""
         while self._ended:
-            self._record(*self._ended.popleft())
+            self._record(self._ended.popleft())
         if self._record_tasks:
             await asyncio.wait(self._record_tasks, timeout=MAX_RECORDING)
 

@@ -303,8 +303,8 @@ class Redactor:
                 return self._string(f"… ({kind.__name__})", room)
         if value and (depth >= MAX_DEPTH or room < _MARK):
             return self._string(f"… ({len(value):,} inside)", room)
-        is_list = kind is list or isinstance(value, tuple | list)
-        return self._list(value, room, depth) if is_list else self._object(value, room, depth)
+        is_object = kind is dict or (kind is not list and isinstance(value, Mapping))
+        return self._object(value, room, depth) if is_object else self._list(value, room, depth)
 
     def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
         copy: dict[str, Any] = {}

@@ -30,6 +30,7 @@ from mcp_hub.protocol.frames import LARGE
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from mcp_hub.security import PEER
 from mcp_hub.security.redaction import Redactor
+from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -332,5 +333,15 @@ async def test_calls_that_end_together_are_all_recorded_each_with_its_own_peer()
 
     peers = [f"peer {number}" for number in range(500)]
     await asyncio.gather(*map(call_as, peers))
-    await trace.close()
+    async with asyncio.timeout(PATIENCE):
+        while len(records) < len(peers):
+            await asyncio.sleep(0)
     assert [record["peer"] for record in records] == peers
+
+
+async def test_a_call_that_ends_just_before_the_hub_is_recorded() -> None:
+    records: list[Json] = []
+    trace = Trace(records.append, Redactor())
+    await Chain((trace, Doing(OK)), Traced().upstream).run(a_call())
+    await trace.close()
+    assert [record["verdict"] for record in records] == ["ok"]
