@@ -16,6 +16,8 @@ from mcp_hub.protocol.era import (
     LOG_MESSAGE,
     Envelope,
     Era,
+    declared_capabilities,
+    declared_info,
     error_for,
     level_passes,
     negotiated_revision,
@@ -72,7 +74,7 @@ class Caller:
         return f"Caller({info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
 
     def declare(self, requested: object, capabilities: object, client_info: object) -> str:
-        """Stores what the client declares in its handshake; returns the negotiated revision.
+        """Stores what the client declares in its handshake, bounded; returns the negotiated revision.
 
         Capabilities and client info that are not objects count as `{}`.
 
@@ -80,10 +82,13 @@ class Caller:
             requested: `protocolVersion` of its `initialize`.
             capabilities: `capabilities` of it, an object.
             client_info: `clientInfo` of it, an object.
+
+        Raises:
+            ProtocolError: the capabilities are too long to be kept.
         """
+        declared = declared_capabilities(capabilities) if isinstance(capabilities, dict) else {}
+        info = declared_info(client_info) if isinstance(client_info, dict) else {}
         self.protocol_version = version = negotiated_revision(requested)
-        declared = capabilities if isinstance(capabilities, dict) else {}
-        info = client_info if isinstance(client_info, dict) else {}
         self.envelope = Envelope(version, declared, info, self.envelope.log_level)
         return version
 

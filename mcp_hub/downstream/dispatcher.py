@@ -94,8 +94,9 @@ class Dispatcher:
         """
         request_id, method, params = message.get("id"), message.get("method"), message.get("params")
         running = caller.in_flight
-        if not isinstance(request_id, int | str) or isinstance(request_id, bool):
-            return error_response(None, ProtocolError(INVALID_REQUEST, "A request's id must be a text or an integer."))
+        if type(request_id) is not int and not (type(request_id) is str and len(request_id) <= eras.MAX_TOKEN):
+            text = f"A request's id must be an integer, or a text of at most {eras.MAX_TOKEN:,} characters."
+            return error_response(None, ProtocolError(INVALID_REQUEST, text))
         if request_id in running:
             fault = ProtocolError(INVALID_REQUEST, "This id is in use by a running request.")
             return error_response(request_id, fault)

@@ -23,7 +23,7 @@ from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import server_requests
 from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Era, level_passes
-from mcp_hub.protocol.frames import Raw, weighs_more
+from mcp_hub.protocol.frames import Raw
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import requestable_capabilities
 
@@ -37,8 +37,6 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "completions": {},
     "logging": {},
 }
-MAX_DECLARED: Final = 256 * 1024
-"""The most that `initialize` may declare, as measured by `weighs_more`: each session keeps it."""
 _REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCES, "uri")}
 
 
@@ -75,11 +73,6 @@ class Methods:
 
     async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
         params, caller = exchange.params, exchange.caller
-        if weighs_more([params.get("capabilities"), params.get("clientInfo")], MAX_DECLARED):
-            raise ProtocolError(
-                INVALID_PARAMS,
-                f"capabilities and clientInfo are too long together: at most {MAX_DECLARED // 1024} KiB.",
-            )
         version = caller.declare(params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo"))
         self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
         await self._hub.wait_for_cached(exchange.key)
@@ -296,6 +289,9 @@ def _progress_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | No
     token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
     if not isinstance(token, int | str) or isinstance(token, bool):
         return None
+    if isinstance(token, str) and len(token) > eras.MAX_TOKEN:
+        text = f"params._meta.progressToken may have {eras.MAX_TOKEN:,} characters: each notification repeats it."
+        raise ProtocolError(INVALID_PARAMS, text)
 
     def relay(params: dict[str, Any]) -> None:
         exchange.send({"jsonrpc": "2.0", "method": eras.PROGRESS, "params": {**params, "progressToken": token}})

@@ -16,7 +16,7 @@ from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import SUBSCRIBE, UPDATED, Era
+from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED, Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import RESOURCES, Kind
 
@@ -26,8 +26,10 @@ LISTEN_FILTERS: Final = {
     "resourcesListChanged": "notifications/resources/list_changed",
 }
 WATCHED: Final = "resourceSubscriptions"
-MAX_WATCHED: Final = 256
-"""Resources in one `subscriptions/listen`."""
+MAX_WATCHED: Final = 1000
+"""Resources that one session or one `subscriptions/listen` watches at the same time."""
+MAX_URI: Final = 8192
+"""Characters of the URI of a watched resource, which is kept."""
 
 Resolver = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
 """Returns the route of an exposed name for a caller. Raises UnknownName."""
@@ -44,6 +46,8 @@ class Subscriptions:
         self._closing = asyncio.Event()
         self._listeners: set[_Subscription] = set()
         self._forgetting: set[asyncio.Task[None]] = set()
+        self._watched: dict[Hashable, set[str]] = {}
+        """Subscriber -> the URIs that it watches."""
 
     def close(self) -> None:
         """Ends every `subscriptions/listen` gracefully."""
@@ -97,6 +101,19 @@ class Subscriptions:
 
         call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, key)
         call.subscriber, call.on_update = subscriber, on_update
+        watched = self._watched.setdefault(subscriber, set())
+        if method == UNSUBSCRIBE:
+            watched.discard(uri)
+        elif uri not in watched:
+            if len(watched) >= MAX_WATCHED or len(uri) > MAX_URI:
+                text = f"At most {MAX_WATCHED:,} resources can be watched at the same time, with URIs of {MAX_URI:,}"
+                raise ProtocolError(INVALID_PARAMS, f"{text} characters. Unsubscribe from others first.")
+            watched.add(uri)
+            try:
+                return await self._hub.act(call)
+            except BaseException:
+                watched.discard(uri)
+                raise
         return await self._hub.act(call)
 
     async def _watch_all(self, subscription: _Subscription, uris: list[Any], honoured: list[str]) -> None:
@@ -113,6 +130,7 @@ class Subscriptions:
 
     def forget(self, subscriber: Hashable) -> None:
         """Ends all subscriptions of a subscriber, in the background."""
+        self._watched.pop(subscriber, None)
         task = asyncio.get_running_loop().create_task(self._hub.forget_watcher(subscriber))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)

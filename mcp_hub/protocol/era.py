@@ -14,6 +14,7 @@ import msgspec
 
 from mcp_hub import errors
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
+from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.text import normalized, printable
 
 Era = Literal["handshake", "modern"]
@@ -92,6 +93,28 @@ class Envelope(msgspec.Struct, frozen=True, dict=True):
         return is_hub(self.client_info)
 
 
+MAX_DECLARED: Final = 8 * 1024
+"""Weight (`frames.weighs_more`) of a client's capabilities. A session keeps them: at most 80 KB of memory for each."""
+MAX_INFO: Final = 200
+"""Characters of each text of a `clientInfo` that a session keeps."""
+MAX_TOKEN: Final = 1024
+"""Characters of a request's id and of its progress token, which are repeated in messages to the client."""
+
+
+def declared_capabilities(capabilities: Json) -> Json:
+    """Returns the capabilities that a client declares. Raises ProtocolError if they are too long to be kept."""
+    if capabilities and weighs_more(capabilities, MAX_DECLARED):
+        text = f"The client's capabilities are too long: {MAX_DECLARED:,} characters, of which each value counts as 16."
+        raise ProtocolError(INVALID_PARAMS, f"{text} Declare less.")
+    return capabilities
+
+
+def declared_info(info: Json) -> Json:
+    """Returns what the hub reads of a `clientInfo`, cut. Icons, descriptions and addresses are read by nobody."""
+    names = ("name", "title", "version")
+    return {name: text[:MAX_INFO] for name in names if isinstance(text := info.get(name), str)}
+
+
 def is_hub(client_info: object) -> bool:
     """Returns whether a client is a hub, also behind a proxy that adds its name (`mcp-hub (via mcp-remote)`)."""
     name = client_info.get("name") if isinstance(client_info, dict) else None
@@ -141,7 +164,7 @@ def read_envelope(params: object) -> Envelope:
         raise ProtocolError(errors.INVALID_PARAMS, f"{CAPABILITIES_KEY} must be an object")
     return Envelope(
         version,
-        capabilities,
+        declared_capabilities(capabilities),
         client_info if isinstance(client_info, dict) else None,
         log_level if log_level in LOG_LEVELS else None,
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.downstream.stdio import MAX_LINE
+from mcp_hub.protocol.era import CAPABILITIES_KEY, MAX_DECLARED, MAX_TOKEN
 from tests.fakes.client import ENVELOPE, RpcError, fake, hub
 
 pytestmark = pytest.mark.anyio
@@ -25,6 +26,7 @@ UNREADABLE: list[tuple[bytes, int]] = [
     (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
     (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
     (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+    (b'{"jsonrpc":"2.0","id":"%s","method":"ping"}' % (b"i" * (MAX_TOKEN + 1)), -32600),
 ]
 
 WRONG: list[tuple[str, Any, int]] = [
@@ -35,6 +37,7 @@ WRONG: list[tuple[str, Any, int]] = [
     ("tools/call", {"name": "up__nothing"}, -32602),
     ("tools/call", {"name": "echo"}, -32602),
     ("tools/call", {"name": "up__echo", "_meta": 5}, -32602),
+    ("tools/call", {"name": "up__pid", "_meta": {"progressToken": "t" * (MAX_TOKEN + 1)}}, -32602),
     ("tools/call", {"name": "up__echo", "Name": "up__add"}, -32602),
     ("tools/call", {"name": "up__echo", "ARGUMENTS": {}}, -32602),
     ("resources/read", {"uri": "mcp-hub://%FF/x"}, -32002),
@@ -76,18 +79,21 @@ async def test_an_invalid_request_is_answered_with_its_error_code(
         assert await client.text("up__echo", {"text": "next"}) == "next"
 
 
-@pytest.mark.parametrize("key", ["capabilities", "clientInfo"])
-async def test_an_initialize_that_declares_too_much_is_refused_and_the_client_can_begin_anew(
-    tmp_path: Path, key: str
-) -> None:
-    declared: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    largest = {**declared, key: {**declared[key], "x": "x" * 200_000}}
+async def test_capabilities_that_are_too_long_are_refused_and_the_client_can_begin_anew(tmp_path: Path) -> None:
+    largest = {"experimental": {"x": "x" * (MAX_DECLARED - 200)}}
+    icons = [{"src": "data:image/png;base64," + "A" * 200_000}]
+    info = {"name": "n" * 10_000, "version": "1", "icons": icons}
     async with hub(tmp_path, {"up": fake()}, handshake=False) as client:
-        with pytest.raises(RpcError) as caught:
-            await client.request("initialize", {**largest, key: {**largest[key], "y": "y" * 100_000}})
-        assert caught.value.code == -32602
-        assert "256 KiB" in str(caught.value)
-        assert (await client.request("initialize", largest))["serverInfo"]["name"] == "mcp-hub"
+        for declared in ({"experimental": {"x": "x" * MAX_DECLARED}}, {"experimental": [[]] * (MAX_DECLARED // 16)}):
+            with pytest.raises(RpcError) as caught:
+                await client.request("initialize", {"capabilities": declared, "clientInfo": info})
+            assert caught.value.code == -32602
+            modern = {**ENVELOPE, CAPABILITIES_KEY: declared}
+            with pytest.raises(RpcError) as caught:
+                await client.request("tools/list", {"_meta": modern})
+            assert caught.value.code == -32602
+        answer = await client.request("initialize", {"capabilities": largest, "clientInfo": info})
+        assert answer["serverInfo"]["name"] == "mcp-hub"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.downstream import subscriptions
+from tests.downstream.page.opened import served_hub
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.fakes.network import network_hub, sdk
 from tests.fakes.processes import below
@@ -199,3 +201,16 @@ async def test_subscribing_to_a_missing_or_refused_resource_is_refused(tmp_path:
             with pytest.raises(RpcError) as refused:
                 await client.request("resources/subscribe", {"uri": uri})
             assert refused.value.error == {"code": -32002, "message": f"Unknown resource: {uri}", "data": {"uri": uri}}
+
+
+async def test_the_resources_that_one_session_watches_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_WATCHED", 1)
+    async with served_hub(tmp_path, {"a": asking()}) as served, served.calling() as client, served.calling() as other:
+        assert "result" in await client.ask("resources/subscribe", {"uri": "x:one"})
+        assert "result" in await client.ask("resources/subscribe", {"uri": "x:one"})
+        assert (await client.ask("resources/subscribe", {"uri": "x:two"}))["error"]["code"] == -32602
+        assert "result" in await other.ask("resources/subscribe", {"uri": "x:two"})
+        assert "result" in await client.ask("resources/unsubscribe", {"uri": "x:one"})
+        assert "result" in await client.ask("resources/subscribe", {"uri": "x:two"})

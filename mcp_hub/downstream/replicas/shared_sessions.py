@@ -100,7 +100,7 @@ class SharedSessions:
             int(time.time()),
             caller.principal.profile,
             caller.envelope.capabilities,
-            _short(caller.envelope.client_info or {}),
+            caller.envelope.client_info or {},
         )
         sealed = self._keys().seal(SESSION, msgspec.to_builtins(claims))
         if len(sealed) > MAX_SEALED:
@@ -288,11 +288,6 @@ def headers_of(session: HandshakeSession) -> Headers:
         ("mcp-session-id", session.id),
         ("mcp-protocol-version", session.caller.protocol_version or ""),
     ]
-
-
-def _short(info: dict[str, Any]) -> dict[str, Any]:
-    """Returns a client's name and version, cut so that they fit into a session's id."""
-    return {key: value[:100] for key, value in info.items() if key in ("name", "version") and isinstance(value, str)}
 
 
 def replica_asking(question_id: Any) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
+from mcp_hub.downstream.subscriptions import MAX_URI, MAX_WATCHED
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import KINDS
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.replicas")
 
-MAX_WATCHED: Final = 1000
-"""The most subscriptions of one session that the next owner makes again."""
-MAX_URI: Final = 8192
 AGAIN_AFTER: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 """Seconds to wait after each attempt to restore the subscriptions of a session."""
 _TURN: Final = ""
