@@ -151,12 +151,6 @@ class Methods:
             route, is_inner = await self._unwrap(route, arguments, exchange)
             name = exchange.params[kind.name_key]
         key, state = exchange.key, exchange.params.get("requestState")
-        if exchange.era == "modern" and isinstance(state, str) and self.parked_calls.owns(state):
-            answers = exchange.params.get("inputResponses")
-            return await self.parked_calls.resume(state, key, answers, _progress_relay(exchange), _log_relay(exchange))
-        exposure = self._catalogs.exposure
-        if exposure is not None and exposure.recent is not None:
-            exposure.recent.used(exchange.caller.principal, route)
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         handshake = exchange.era == "handshake"
@@ -176,6 +170,11 @@ class Methods:
         if is_inner:
             call.notes.append("called by its name through hub_call")
             call.within = "hub_call"
+        if exchange.era == "modern" and isinstance(state, str) and self.parked_calls.owns(state):
+            return await self.parked_calls.resume(state, call, exchange.params.get("inputResponses"))
+        exposure = self._catalogs.exposure
+        if exposure is not None and exposure.recent is not None:
+            exposure.recent.used(exchange.caller.principal, route)
         if (
             exchange.era == "modern"
             and requestable_capabilities(exchange.envelope.capabilities)

@@ -22,8 +22,10 @@ from mcp_hub.errors import (
     ProtocolError,
     UpstreamAnswered,
 )
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import INPUT_REQUIRED
+from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.questions import Suspendable
 from mcp_hub.protocol.server_requests import ELICITATION, ELICITATION_ID, MAX_INPUT_REQUESTS, Json, missing_capability
 
@@ -36,6 +38,10 @@ MAX_EXPIRED: Final = 1000
 PREFIX: Final = "mcp-hub:"
 """Prefix of a `requestState` that a hub has made; all others are made by servers."""
 
+_UNKNOWN: Final = "This call is not known any more. It may have been carried out; start it again."
+_OF_ONE_TRY: Final = ("_meta", "requestState", "inputResponses")
+"""Members of the params that differ between a request and its retry."""
+
 Act = Callable[[Call], Awaitable[Json]]
 Relay = Callable[[Json], None]
 
@@ -44,6 +50,8 @@ class _ParkedCall(msgspec.Struct, eq=False):
     """One running call and its server's questions. It is the call's `Asker`."""
 
     call: Call
+    params: Json
+    """The call's params as the client sent them; rules may have replaced those of `call` meanwhile."""
     owner: Hashable | None
     full: Callable[[], bool]
     relay: Relay | None = None
@@ -151,6 +159,16 @@ class _ParkedCall(msgspec.Struct, eq=False):
         self.suspended.clear()
 
 
+def _is_same(parked: _ParkedCall, retry: Call) -> bool:
+    """Returns whether a retry is the request that was parked, with the same method, name and arguments."""
+    call = parked.call
+    first, second = (
+        {name: value for name, value in params.items() if name not in _OF_ONE_TRY and value != {}}
+        for params in (parked.params, retry.params)
+    )
+    return (call.method, call.route, call.within, first) == (retry.method, retry.route, retry.within, second)
+
+
 class UnreachableRespondent(msgspec.Struct, frozen=True):
     """A modern client outside of its calls: its capabilities are known, but it cannot be asked (Asker)."""
 
@@ -202,7 +220,7 @@ class ParkedCalls:
     async def begin(self, call: Call, relay: Relay | None) -> Json:
         """Executes a call; returns its result, or the questions of its server as an `input_required` result."""
         owner = call.caller
-        parked = _ParkedCall(call, owner, lambda: self._count(owner) >= MAX_PARKED, relay)
+        parked = _ParkedCall(call, call.params, owner, lambda: self._count(owner) >= MAX_PARKED, relay)
         parked.capabilities = call.envelope.capabilities
         parked.log_relay = call.on_message
         call.on_message = parked.message
@@ -212,27 +230,33 @@ class ParkedCalls:
         call.on_progress = parked.progress if relay is not None else None
         return await self._next(parked, self._start(parked))
 
-    async def resume(
-        self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None, log_relay: Relay | None
-    ) -> Json:
-        """Resumes a parked call; `answers` are the client's results by key.
+    async def resume(self, state: str, retry: Call, answers: Any) -> Json:
+        """Resumes a parked call by its client's retry; `answers` are the client's results by key.
 
-        Raises CallCancelled for a state of another run of the hub, DeadlineExceeded for one that has expired.
+        The retry must be the same request. Nobody on the way may see another call than the one that is executed.
+
+        Raises CallCancelled for a state of another run of the hub, DeadlineExceeded for one that has expired,
+        ProtocolError for another request; then the call stays parked.
         """
+        owner = retry.caller
         run, _, token = state.removeprefix(PREFIX).partition(":")
         entry = self._parked.get(token) if run == self.run else None
         if entry is None or entry[0].owner != owner:
             if run == self.run and token in self._expired and self._expired[token] == owner:
                 raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
-            raise CallCancelled("This call is not known any more. It may have been carried out; start it again.")
+            raise CallCancelled(_UNKNOWN)
         if not isinstance(answers, dict):
             raise ProtocolError(INVALID_PARAMS, "params.inputResponses must be an object.")
         parked, task = entry
-        del self._parked[token]
+        large = weighs_more(retry.params)
+        if not (await in_thread(_is_same, parked, retry) if large else _is_same(parked, retry)):
+            raise ProtocolError(INVALID_PARAMS, "params.requestState belongs to a request with other params.")
+        if self._parked.pop(token, None) is None:  # it has expired, or another retry was first
+            raise CallCancelled(_UNKNOWN)
         parked.queued_result = parked.token = None
         if parked.expiry is not None:
             parked.expiry.cancel()
-        parked.relay, parked.log_relay = relay, log_relay
+        parked.relay, parked.log_relay = retry.on_progress, retry.on_message
         parked.start_clocks()
         if parked.url_error is not None:
             parked, task = self._retry_after_visit(parked, answers)

@@ -100,7 +100,7 @@ async def test_a_modern_client_that_declines_gets_the_servers_error(tmp_path: Pa
         (key,) = first["inputRequests"]
         retry = {"requestState": first["requestState"], "inputResponses": {key: {"action": "decline"}}}
         with pytest.raises(RpcError) as refused:
-            await call(client, "a__visit", {"id": "7"}, **retry)
+            await call(client, "a__visit", {"id": "7", "url": "https://example.com/y"}, **retry)
         assert refused.value.code == -32042
 
 
@@ -109,14 +109,15 @@ async def test_a_client_with_too_many_parked_calls_gets_the_servers_error_and_no
 ) -> None:
     async with modern(tmp_path) as client:
         for number in range(MAX_PARKED):
-            parked = await call(client, "a__visit", {"id": str(number), "url": "https://example.com/y"})
+            arguments = {"id": str(number), "url": "https://example.com/y"}
+            parked = await call(client, "a__visit", arguments)
             assert parked["resultType"] == "input_required"
         with pytest.raises(RpcError) as refused:
             await call(client, "a__visit", {"id": "more", "url": "https://example.com/y"})
         assert refused.value.code == -32042
         (key,) = parked["inputRequests"]
         retry = {"requestState": parked["requestState"], "inputResponses": {key: ACCEPTED}}
-        assert (await call(client, "a__visit", {"id": str(number)}, **retry))["resultType"] == "complete"
+        assert (await call(client, "a__visit", arguments, **retry))["resultType"] == "complete"
         second_call = await call(client, "a__visit", {"id": "again", "url": "https://example.com/y"})
         assert second_call["resultType"] == "input_required"
 

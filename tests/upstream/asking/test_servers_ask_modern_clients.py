@@ -22,6 +22,7 @@ from tests.upstream.asking.test_servers_ask_handshake_clients import ALL, QUESTI
 pytestmark = pytest.mark.anyio
 
 DECLARED = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ALL}}
+ROOTS_LIST = {"method": "roots/list"}
 ROOTS = {"roots": [{"uri": "file:///x", "future": 10**25}]}
 
 
@@ -51,12 +52,13 @@ async def test_a_server_request_is_returned_as_an_input_required_result_and_answ
 
 async def test_a_retry_without_the_answer_gets_the_request_again(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
-        first = await call(client, "a__ask", {"method": "roots/list"})
-        second = await call(client, "a__ask", requestState=first["requestState"], inputResponses={})
+        first = await call(client, "a__ask", ROOTS_LIST)
+        second = await call(client, "a__ask", ROOTS_LIST, requestState=first["requestState"], inputResponses={})
         assert second["inputRequests"] == first["inputRequests"]
         assert second["requestState"] != first["requestState"]
         (key,) = second["inputRequests"]
-        final = await call(client, "a__ask", requestState=second["requestState"], inputResponses={key: ROOTS})
+        retry = {"requestState": second["requestState"], "inputResponses": {key: ROOTS}}
+        final = await call(client, "a__ask", ROOTS_LIST, **retry)
         assert final["resultType"] == "complete"
 
 
@@ -68,7 +70,7 @@ async def test_a_call_that_is_parked_again_and_again_grows_no_memory(tmp_path: P
         envelope = {**ENVELOPE, **DECLARED["_meta"]}
 
         async def park(**extra_params: Any) -> str:
-            params = {"name": "a__ask", "arguments": {"method": "roots/list"}, "_meta": envelope, **extra_params}
+            params = {"name": "a__ask", "arguments": ROOTS_LIST, "_meta": envelope, **extra_params}
             request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
             duplex.received(json.dumps(request).encode())
             async with asyncio.timeout(PATIENCE):
@@ -108,12 +110,12 @@ async def test_results_of_parked_calls_count_against_the_bound_on_waiting_data(t
 
 async def test_a_request_state_works_once_and_only_in_this_run_of_the_hub(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
-        first = await call(client, "a__ask", {"method": "roots/list"})
+        first = await call(client, "a__ask", ROOTS_LIST)
         (key,) = first["inputRequests"]
         retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
-        await call(client, "a__ask", **retry)
+        await call(client, "a__ask", ROOTS_LIST, **retry)
         for state in (first["requestState"], "mcp-hub:another-run:token"):
-            used = await call(client, "a__ask", requestState=state, inputResponses={})
+            used = await call(client, "a__ask", ROOTS_LIST, requestState=state, inputResponses={})
             assert used["_meta"]["mcp-hub/error"]["code"] == "cancelled"
             assert "may have been carried out" in used["content"][0]["text"]
 
@@ -121,16 +123,16 @@ async def test_a_request_state_works_once_and_only_in_this_run_of_the_hub(tmp_pa
 async def test_a_parked_call_does_not_consume_its_deadline(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": asking(timeout=1), "clock": fake(timeout=30)})
     async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
-        first = await call(client, "a__ask", {"method": "roots/list"})
+        first = await call(client, "a__ask", ROOTS_LIST)
         await call(client, "clock__sleep", {"seconds": 1.5})
         (key,) = first["inputRequests"]
         retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
-        assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+        assert (await call(client, "a__ask", ROOTS_LIST, **retry))["resultType"] == "complete"
 
 
 async def test_a_modern_client_is_not_asked_for_capabilities_it_has_not_declared(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
-        result = await client.request("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
+        result = await client.request("tools/call", {"name": "a__ask", "arguments": ROOTS_LIST})
         assert json.loads(result["content"][0]["text"])["error"]["code"] == -32601
 
 
@@ -145,13 +147,39 @@ async def test_server_requests_outside_of_a_call_are_refused(tmp_path: Path) -> 
 
 async def test_a_malformed_answer_is_refused_and_the_call_keeps_waiting(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
-        first = await call(client, "a__ask", {"method": "roots/list"})
+        first = await call(client, "a__ask", ROOTS_LIST)
         with pytest.raises(RpcError) as refused:
-            await call(client, "a__ask", requestState=first["requestState"], inputResponses=[1])
+            await call(client, "a__ask", ROOTS_LIST, requestState=first["requestState"], inputResponses=[1])
         assert refused.value.code == -32602
         (key,) = first["inputRequests"]
         retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
-        assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+        assert (await call(client, "a__ask", ROOTS_LIST, **retry))["resultType"] == "complete"
+
+
+OTHER_REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("tools/call", {"name": "a__echo", "arguments": ROOTS_LIST}),
+    ("tools/call", {"name": "b__ask", "arguments": ROOTS_LIST}),
+    ("tools/call", {"name": "a__ask", "arguments": {"method": "ping"}}),
+    ("tools/call", {"name": "a__ask", "arguments": {**ROOTS_LIST, "params": {"x": 1}}}),
+    ("tools/call", {"name": "a__ask"}),
+    ("tools/call", {"name": "hub_call", "arguments": {"tool": "a__ask", "arguments": ROOTS_LIST}}),
+    ("resources/read", {"uri": "x:one"}),
+    ("prompts/get", {"name": "a__ask", "arguments": ROOTS_LIST}),
+]
+
+
+async def test_a_retry_that_is_another_request_is_refused_and_the_call_keeps_waiting(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": asking(), "b": asking()}, meta_tools=True)
+    async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
+        first = await call(client, "a__ask", ROOTS_LIST)
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}, **DECLARED}
+        for method, params in OTHER_REQUESTS:
+            with pytest.raises(RpcError) as refused:
+                await client.request(method, {**params, **retry})
+            assert refused.value.code == -32602, (method, params)
+        final = await call(client, "a__ask", dict(reversed(ROOTS_LIST.items())), **retry)
+        assert json.loads(final["content"][0]["text"]) == {"result": ROOTS}
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
@@ -251,9 +279,9 @@ async def test_a_server_sees_the_capabilities_that_each_request_declares(tmp_pat
 
 async def test_server_requests_of_two_concurrent_calls_are_answered_through_the_open_calls(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
-        first = await call(client, "a__ask", {"method": "roots/list"})
-        second = await call(client, "a__ask", {"method": "roots/list"})
+        first = await call(client, "a__ask", ROOTS_LIST)
+        second = await call(client, "a__ask", ROOTS_LIST)
         for parked in (second, first):
             (key,) = parked["inputRequests"]
             retry = {"requestState": parked["requestState"], "inputResponses": {key: ROOTS}}
-            assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+            assert (await call(client, "a__ask", ROOTS_LIST, **retry))["resultType"] == "complete"
