@@ -6,7 +6,40 @@ import { printable } from "./text.js";
 const MAX_FIELDS = 60;
 const MAX_DEPTH = 3;
 const MAX_CHOICES = 200;
+/** Characters of a reference that is followed. */
+const MAX_REFERENCE = 1000;
 let forms = 0;
+
+const isText = (value) => typeof value === "string";
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+/** What the keywords must be that the form reads. A server may write anything there. */
+const KEYWORDS = {
+  title: isText,
+  description: isText,
+  format: isText,
+  pattern: isText,
+  $ref: (value) => isText(value) && value.startsWith("#/") && value.length <= MAX_REFERENCE,
+  type: (value) => isText(value) || (Array.isArray(value) && value.every(isText)),
+  maxLength: (value) => typeof value === "number",
+  properties: isObject,
+  items: isObject,
+  required: Array.isArray,
+  enum: Array.isArray,
+  enumNames: (value) => Array.isArray(value) && value.every(isText),
+  anyOf: Array.isArray,
+  oneOf: Array.isArray,
+};
+
+/** Returns a schema without the keywords that are not what they must be. */
+function readable(schema) {
+  if (!isObject(schema)) return {};
+  return Object.fromEntries(Object.entries(schema).filter(([name, value]) => !Object.hasOwn(KEYWORDS, name) || KEYWORDS[name](value)));
+}
+
+/** Returns a value as one text: itself, or its JSON. */
+function labelOf(value) {
+  return isText(value) ? value : JSON.stringify(value);
+}
 
 /** What was typed is not what the schema wants; `field` is the element to go to. */
 export class Unreadable extends Error {
@@ -27,7 +60,7 @@ export class SchemaForm {
   constructor(schema, label = "Arguments") {
     forms += 1;
     this.#id = `form-${forms}`;
-    this.#schema = schema && typeof schema === "object" ? schema : {};
+    this.#schema = readable(schema);
     this.#text = h("textarea", { rows: 8, spellcheck: "false", "aria-label": `${label} as JSON`, class: "code-input" });
     this.#places = h("div", { class: "fields" });
     this.element = h("div", { class: "schema-form", role: "group", "aria-label": label });
@@ -77,25 +110,24 @@ export class SchemaForm {
 
 /** Returns a schema with a local reference followed, and what it is apart from null. */
 function resolved(schema, root) {
-  let found = schema;
+  let found = readable(schema);
   for (let hop = 0; hop < 8; hop += 1) {
-    if (found === null || typeof found !== "object") return {};
-    if (typeof found.$ref === "string" && found.$ref.startsWith("#/")) {
+    if (found.$ref !== undefined) {
       const { $ref, ...own } = found;
       let target = root;
       for (const part of $ref.slice(2).split("/")) {
         const name = part.replace(/~1/g, "/").replace(/~0/g, "~");
-        target = target && Object.hasOwn(target, name) ? target[name] : undefined;
+        target = isObject(target) && Object.hasOwn(target, name) ? target[name] : undefined;
       }
-      found = { ...(target ?? {}), ...own };
+      found = { ...readable(target), ...own };
       continue;
     }
     const choices = found.anyOf ?? found.oneOf;
-    if (Array.isArray(choices)) {
+    if (choices !== undefined) {
       const real = choices.filter((choice) => choice?.type !== "null");
       if (real.length !== 1) return found;
       const { anyOf, oneOf, ...own } = found;
-      found = { ...real[0], ...own };
+      found = { ...readable(real[0]), ...own };
       continue;
     }
     return found;
@@ -113,7 +145,7 @@ function typeOf(schema) {
 
 function fieldsOf(schema, root, values, id, depth, left) {
   const found = resolved(schema, root);
-  const required = new Set(Array.isArray(found.required) ? found.required : []);
+  const required = new Set(found.required ?? []);
   const fields = [];
   for (const [name, given] of Object.entries(found.properties ?? {})) {
     if (left.fields-- <= 0) break;
@@ -140,7 +172,7 @@ function fieldOf({ name, required, schema }, root, value, id, depth, left) {
       },
     };
   }
-  const described = typeof schema.description === "string" ? `${id}-text` : null;
+  const described = schema.description !== undefined ? `${id}-text` : null;
   const attributes = { id, "aria-describedby": described, "aria-required": required ? "true" : null };
   const { input, read } = inputOf(type, schema, value, attributes, required);
   const isGroup = input.getAttribute("role") === "group";
@@ -163,8 +195,8 @@ function fieldOf({ name, required, schema }, root, value, id, depth, left) {
 }
 
 function wordOf(type, schema) {
-  const of = type === "array" && typeof schema.items?.type === "string" ? ` of ${schema.items.type}s` : "";
-  const format = typeof schema.format === "string" ? `, ${printable(schema.format, 40)}` : "";
+  const of = type === "array" && isText(schema.items?.type) ? ` of ${schema.items.type}s` : "";
+  const format = schema.format ? `, ${printable(schema.format, 40)}` : "";
   const word = type === "any" ? (choicesOf(type, schema) ? "choice" : "JSON") : printable(type, 40);
   return `${word}${of}${format}`;
 }
@@ -175,20 +207,20 @@ function inputOf(type, schema, value, attributes, required) {
   if (type === "string") {
     const long = !(schema.maxLength <= 120) && !schema.format && !schema.pattern;
     const input = long ? h("textarea", { ...attributes, rows: 1, class: "grows" }) : h("input", { ...attributes, type: "text" });
-    input.value = typeof value === "string" ? value : "";
+    input.value = isText(value) ? value : "";
     const read = () => (input.value === "" && !required ? undefined : input.value);
     return { input, read };
   }
   if (type === "number" || type === "integer") {
     const input = h("input", { ...attributes, type: "text", inputmode: "decimal" });
-    input.value = value ?? "";
+    input.value = typeof value === "number" || isText(value) ? value : "";
     return { input, read: () => readNumber(input, type) };
   }
   const several = type === "array" && schema.items ? choicesOf("any", schema.items) : null;
   if (several !== null) return boxesOf(several, value, attributes, required);
   if (type === "array" && ["string", "number", "integer"].includes(schema.items?.type)) {
     const input = h("textarea", { ...attributes, rows: 3, placeholder: "one to a line" });
-    input.value = Array.isArray(value) ? value.join("\n") : "";
+    input.value = Array.isArray(value) ? value.map(labelOf).join("\n") : "";
     return { input, read: () => readLines(input, schema.items.type, required) };
   }
   const input = h("textarea", { ...attributes, rows: 3, class: "code-input", spellcheck: "false", placeholder: "JSON" });
@@ -198,12 +230,11 @@ function inputOf(type, schema, value, attributes, required) {
 
 function choicesOf(type, schema) {
   if (type === "boolean") return [["true", true], ["false", false]];
-  if (Object.hasOwn(schema, "const")) return [[String(schema.const), schema.const]];
+  if (Object.hasOwn(schema, "const")) return [[labelOf(schema.const), schema.const]];
   const titled = schema.oneOf ?? schema.anyOf;
-  if (Array.isArray(titled) && titled.every((one) => Object.hasOwn(one ?? {}, "const"))) return titled.slice(0, MAX_CHOICES).map((one) => [one.title ?? String(one.const), one.const]);
-  if (!Array.isArray(schema.enum) || schema.enum.length > MAX_CHOICES) return null;
-  const names = Array.isArray(schema.enumNames) ? schema.enumNames : [];
-  return schema.enum.map((one, at) => [names[at] ?? (typeof one === "string" ? one : JSON.stringify(one)), one]);
+  if (titled?.every((one) => isObject(one) && Object.hasOwn(one, "const"))) return titled.slice(0, MAX_CHOICES).map((one) => [readable(one).title ?? labelOf(one.const), one.const]);
+  if (schema.enum === undefined || schema.enum.length > MAX_CHOICES) return null;
+  return schema.enum.map((one, at) => [schema.enumNames?.[at] ?? labelOf(one), one]);
 }
 
 function selectOf(choices, value, attributes, required) {

@@ -30,6 +30,11 @@ function escaped(character) {
   return `\\U${code.toString(16).padStart(8, "0")}`;
 }
 
+/** Returns any value as a text. `String` would throw for an object whose `toString` is not a function. */
+function textOf(value) {
+  return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+}
+
 /** Returns the first `limit` characters and says how long the text is when there are more. */
 export function cut(text, limit = MAX_SHOWN) {
   return text.length > limit ? `${text.slice(0, limit)}… (${count(text.length)} characters)` : text;
@@ -37,12 +42,12 @@ export function cut(text, limit = MAX_SHOWN) {
 
 /** Returns a text on one line, with characters that cannot be seen or that turn the direction as escapes. */
 export function printable(text, limit = 500) {
-  return cut(String(text), limit).replace(HIDDEN_IN_LINE, escaped);
+  return cut(textOf(text), limit).replace(HIDDEN_IN_LINE, escaped);
 }
 
 /** Returns a text of several lines, with the same characters as escapes. */
 export function printableLines(text, limit = MAX_SHOWN) {
-  return cut(String(text), limit).replace(/\r\n/g, "\n").replace(HIDDEN_IN_LINES, escaped);
+  return cut(textOf(text), limit).replace(/\r\n/g, "\n").replace(HIDDEN_IN_LINES, escaped);
 }
 
 /** Returns a number with separators; `–` for none. */

@@ -154,7 +154,7 @@ class Question {
 }
 
 function addressOf(url) {
-  const text = String(url ?? "");
+  const text = typeof url === "string" ? url : "";
   const host = isWebAddress(text) ? new URL(text).host : null;
   return facts([
     ["Host", host ?? "none: this is not a web address, it cannot be opened here"],

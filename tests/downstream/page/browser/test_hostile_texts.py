@@ -27,6 +27,25 @@ ADDRESS = "javascript:alert('address')"
 LARGE = 10_000_000
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PICTURE = base64.b64encode(f"<svg xmlns='http://www.w3.org/2000/svg'>{SCRIPT}</svg>".encode()).decode()
+NO_TEXT: dict[str, Any] = {"toString": 1, "valueOf": {}}
+"""An object that no script can turn into a text."""
+NO_TEXTS: dict[str, Any] = {key: NO_TEXT for key in ("title", "description", "format", "pattern", "maxLength", "$ref")}
+TWISTED = {
+    "texts": {"type": "string", "default": NO_TEXT, **NO_TEXTS},
+    "number": {"type": "number", "default": NO_TEXT},
+    "lines": {"type": "array", "items": {"type": "string"}, "default": [NO_TEXT]},
+    "type": {"type": NO_TEXT},
+    "types": {"type": [NO_TEXT, "null"]},
+    "lists": {"enum": NO_TEXT, "oneOf": NO_TEXT, "anyOf": "x", "required": NO_TEXT, "items": "y"},
+    "choices": {"enum": [NO_TEXT, [NO_TEXT]], "enumNames": [NO_TEXT]},
+    "titled": {"oneOf": [{"const": NO_TEXT, "title": NO_TEXT}, {"const": 1}]},
+    "const": {"const": NO_TEXT},
+    "nested": {"type": "object", "title": NO_TEXT, "properties": {"inner": NO_TEXTS, "bare": True, "none": None}},
+    "text": {"type": "object", "properties": MARKUP},
+    "far": {"$ref": "#" + "/x" * 400_000},
+    "letters": {"$ref": "#/properties/text/properties"},
+}
+"""Keywords of schemas with values that they must not have."""
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -60,6 +79,10 @@ RESULT = {
         {"type": "resource_link", "uri": "https://user:pw@example.invalid/" + BIDI, "name": "web"},
         {"type": "resource", "resource": {"uri": ADDRESS, "mimeType": "text/html", "text": MARKUP}},
         {"type": "resource", "resource": {"uri": ADDRESS, "mimeType": "image/svg+xml", "blob": PICTURE}},
+        {"type": "image", "mimeType": "image/png", "data": "A" + " " * 99_000 + "!"},
+        {"type": "audio", "mimeType": NO_TEXT, "data": "A" + " " * 2_000_000 + "!"},
+        {"type": "resource", "resource": {"uri": NO_TEXT, "mimeType": NO_TEXT, "blob": "=" * 300_000 + " "}},
+        {"type": NO_TEXT, "title": NO_TEXT},
         {"type": MARKUP, MARKUP: {"__proto__": MARKUP}},
         {"type": "text", "text": "x" * LARGE},
     ],
@@ -78,6 +101,7 @@ def hostile(directory: Path) -> dict[str, Any]:
     }
     tools = [
         {"name": "attack", **tool},
+        {"name": "twisted", "inputSchema": {"type": "object", "properties": TWISTED}},
         {"name": "long", "description": "z" * 900_000, "inputSchema": {"type": "object"}},
         {"name": "stderr", "inputSchema": {"type": "object"}},
     ]
@@ -170,6 +194,22 @@ async def test_a_hostile_definition_is_text_and_its_form_still_runs(looker: Look
     )
     assert all(link == ["https:", "noopener noreferrer", "_blank"] for link in links)
     await outcome.get_by_text(ADDRESS).first.click()
+    await unharmed(looker)
+
+
+async def test_a_schema_whose_keywords_have_values_of_any_type_has_a_form(looker: Looker) -> None:
+    await looker.view("tools")
+    await looker.sees(looker.row("bad__twisted"))
+    panel = await looker.open("bad__twisted")
+    form = panel.get_by_role("group", name="Arguments")
+    for name in TWISTED:
+        await looker.sees(form.get_by_text(name, exact=True))
+    await form.get_by_label("number").fill("12")
+    await looker.press("Write JSON", form)
+    assert json.loads(await form.get_by_label("Arguments as JSON").input_value())["number"] == 12
+    await looker.press("Use the form", form)
+    await looker.press("Run", panel)
+    await looker.has_text(panel.locator(".outcome"), "After")
     await unharmed(looker)
 
 
