@@ -136,7 +136,7 @@ def _difference(before: Trial, after: Trial) -> Iterator[str]:
 def _updated_server(server: Server, updates: Sequence[Update]) -> Server:
     argv = [server.command or "", *server.args]
     for update in updates:
-        argv = [update.becomes if argument == update.word.text else argument for argument in argv]
+        argv[update.position] = update.becomes
     return server.model_copy(update={"command": argv[0], "args": tuple(argv[1:])})
 
 

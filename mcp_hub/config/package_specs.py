@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import PureWindowsPath
 from typing import Final, Literal
 
@@ -28,25 +27,36 @@ _PYTHON_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?")
 
 
 class _Launcher(msgspec.Struct, frozen=True):
-    """The options by which a launcher is told what to run."""
+    """The grammar of a launcher: the options by which it is told what to run, and which options take a value."""
 
-    python: bool
-    packages: frozenset[str]
+    kind: Literal["npm", "pypi", "oci", "nuget"]
+    packages: frozenset[str] = frozenset()
     """Options whose value is a package."""
-    instead: frozenset[str]
+    instead: frozenset[str] = frozenset()
     """Those of `packages` that name what is run, instead of the first positional argument."""
-    values: frozenset[str]
+    values: frozenset[str] = frozenset()
     """Other options that take a value."""
+    flags: frozenset[str] | None = None
+    """The options without a value, if every other option takes one."""
+    grouped: bool = True
+    """Whether `-ab` is `-a -b`, and `-aVALUE` is `-a VALUE`."""
+    interspersed: bool = False
+    """Whether options may follow the package."""
+
+    def takes_value(self, option: str) -> bool:
+        """Returns whether an option takes a value."""
+        return option not in self.flags if self.flags is not None else option in self.packages | self.values
 
 
 _NPX: Final = _Launcher(
-    False,
+    "npm",
     frozenset({"-p", "--package"}),
     frozenset({"-p", "--package"}),
     frozenset({"-c", "--call", "--registry", "--cache", "--prefix", "-w", "--workspace", "--userconfig", "-n"}),
+    grouped=False,
 )
 _UVX: Final = _Launcher(
-    True,
+    "pypi",
     frozenset({"--from", "--with", "-w"}),
     frozenset({"--from"}),
     frozenset({
@@ -59,16 +69,33 @@ _UVX: Final = _Launcher(
     }),
 )  # fmt: skip
 _PIPX: Final = _Launcher(
-    True,
+    "pypi",
     frozenset({"--spec", "--with"}),
     frozenset({"--spec"}),
     frozenset({"--python", "-i", "--index-url", "--pip-args", "--backend"}),
+)
+_CONTAINER: Final = _Launcher(
+    "oci",
+    flags=frozenset({
+        "-i", "--interactive", "-t", "--tty", "-d", "--detach", "-P", "--publish-all", "-q", "--quiet", "--rm",
+        "--init", "--privileged", "--read-only", "--no-healthcheck", "--oom-kill-disable", "--sig-proxy",
+        "--use-api-socket", "--disable-content-trust", "--help", "--env-host", "--http-proxy", "--no-hosts",
+        "--no-hostname", "--replace", "--rmi", "--passwd", "--read-only-tmpfs", "--tls-verify",
+    }),
+)  # fmt: skip
+_DNX: Final = _Launcher(
+    "nuget",
+    values=frozenset({"--version", "--source", "--add-source", "--configfile", "-v", "--verbosity", "--framework"}),
+    interspersed=True,
 )
 _LAUNCHERS: Final = {
     ("npx",): _NPX, ("bunx",): _NPX, ("pnpx",): _NPX, ("npm", "exec"): _NPX, ("npm", "x"): _NPX, ("bun", "x"): _NPX,
     ("pnpm", "dlx"): _NPX, ("yarn", "dlx"): _NPX,
     ("uvx",): _UVX, ("uv", "tool", "run"): _UVX,
     ("pipx", "run"): _PIPX,
+    ("docker", "run"): _CONTAINER, ("docker", "container", "run"): _CONTAINER,
+    ("podman", "run"): _CONTAINER, ("podman", "container", "run"): _CONTAINER,
+    ("dnx",): _DNX, ("dotnet", "dnx"): _DNX, ("dotnet", "tool", "exec"): _DNX,
 }  # fmt: skip
 
 
@@ -93,6 +120,76 @@ def unwrap_command(command: str, args: tuple[str, ...]) -> tuple[str, tuple[str,
     return program_name(command), args
 
 
+class Launch(msgspec.Struct, frozen=True):
+    """The command line of a launcher, read as the launcher reads it."""
+
+    kind: Literal["npm", "pypi", "oci", "nuget"]
+    options: tuple[tuple[str, str | None], ...]
+    """Its options, each with its value; None: it has none."""
+    rest: tuple[str, ...]
+    """The words behind its options: the package if no option names it, and what the program gets."""
+    packages: tuple[tuple[str, bool], ...]
+    """The packages that it downloads, as written, each with whether it is started."""
+
+    @property
+    def started(self) -> tuple[str, ...]:
+        """The packages that are started, one if the command line is usual."""
+        return tuple(package for package, is_main in self.packages if is_main)
+
+    @property
+    def unpinned(self) -> tuple[str, ...]:
+        """The packages that are downloaded without a pinned version."""
+        return tuple(package for package, _ in self.packages if not _PINNED[self.kind](package))
+
+
+def read_launch(command: str, args: tuple[str, ...]) -> Launch | None:
+    """Returns what the command line of a launcher says; None if it is of another program."""
+    name, arguments = unwrap_command(command, args)
+    for head, launcher in _LAUNCHERS.items():
+        if (name, *arguments[: len(head) - 1]) == head:
+            return _read(launcher, arguments[len(head) - 1 :])
+    return None
+
+
+def _read(launcher: _Launcher, words: tuple[str, ...]) -> Launch:
+    if launcher.interspersed and "--" in words:
+        words = words[: words.index("--")]
+    options, rest = _split_options(launcher, words)
+    packages = [(value or "", option in launcher.instead) for option, value in options if option in launcher.packages]
+    if rest and not any(is_main for _, is_main in packages):
+        packages.append((rest[0], True))
+    behind = rest
+    while launcher.interspersed and behind:
+        more, behind = _split_options(launcher, behind[1:])
+        options += more
+    return Launch(launcher.kind, tuple(options), rest, tuple(packages))
+
+
+def _split_options(launcher: _Launcher, words: tuple[str, ...]) -> tuple[list[tuple[str, str | None]], tuple[str, ...]]:
+    """Returns the options that the words begin with, each with its value, and the words behind them."""
+    options: list[tuple[str, str | None]] = []
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if launcher.grouped and not word.startswith("--"):
+            while len(word) > 2 and word[2] != "=" and not launcher.takes_value(word[:2]):
+                options.append((word[:2], None))
+                word = f"-{word[2:]}"
+            name, equals, value = word[:2], word[2:], word[2:].removeprefix("=")
+        if equals:
+            options.append((name, value))
+        elif launcher.takes_value(name) and at < len(words):
+            options.append((name, words[at]))
+            at += 1
+        else:
+            options.append((name, None))
+    return options, words[at:]
+
+
 class PackageSpec(msgspec.Struct, frozen=True):
     """A package that a command downloads."""
 
@@ -113,54 +210,24 @@ class PackageSpec(msgspec.Struct, frozen=True):
 
 def find_packages(command: str, args: tuple[str, ...]) -> tuple[PackageSpec, ...]:
     """Returns the packages of an index that a command starts. Files, addresses and ranges are left out."""
-    specs = (_spec(package, launcher) for package, launcher, is_main in _downloaded(command, args) if is_main)
-    return tuple(spec for spec in specs if spec is not None)
+    launch = read_launch(command, args)
+    started = () if launch is None else launch.started
+    return tuple(spec for package in started if launch and (spec := _spec(package, launch.kind)) is not None)
 
 
 def find_unpinned_packages(command: str, args: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the packages, as written, that a command downloads without a pinned version."""
-    packages = _downloaded(command, args)
-    return tuple(
-        package
-        for package, launcher, _ in packages
-        if not (_python_pinned if launcher.python else _npm_pinned)(package)
-    )
+    launch = read_launch(command, args)
+    return launch.unpinned if launch is not None and launch.kind in ("npm", "pypi") else ()
 
 
-def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher, bool]]:
-    """Returns (package as written, launcher, whether it is the one that is started) for each package."""
-    name, arguments = unwrap_command(command, args)
-    for head, launcher in _LAUNCHERS.items():
-        if (name, *arguments[: len(head) - 1]) == head:
-            return [
-                (package, launcher, is_main) for package, is_main in _packages(launcher, arguments[len(head) - 1 :])
-            ]
-    return []
-
-
-def _spec(package: str, launcher: _Launcher) -> PackageSpec | None:
-    form = _PYTHON_SPEC if launcher.python else _NPM_SPEC
-    match = None if _LOCAL.match(package) else form.fullmatch(package)
+def _spec(package: str, kind: str) -> PackageSpec | None:
+    if kind not in ("npm", "pypi") or _LOCAL.match(package):
+        return None
+    match = (_PYTHON_SPEC if kind == "pypi" else _NPM_SPEC).fullmatch(package)
     if match is None:
         return None
-    return PackageSpec(package, "pypi" if launcher.python else "npm", match["name"], match["version"])
-
-
-def _packages(launcher: _Launcher, arguments: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    has_package = False
-    remaining = iter(arguments)
-    for argument in remaining:
-        option, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        if option in launcher.packages:
-            has_package = has_package or option in launcher.instead
-            yield value if equals else next(remaining, ""), option in launcher.instead
-        elif option in launcher.values:
-            if not equals:
-                next(remaining, None)
-        elif not argument.startswith("-"):
-            if not has_package:
-                yield argument, True
-            return
+    return PackageSpec(package, "pypi" if kind == "pypi" else "npm", match["name"], match["version"])
 
 
 def _npm_pinned(spec: str) -> bool:
@@ -184,3 +251,16 @@ def _python_pinned(spec: str) -> bool:
     if requirement.startswith("@"):
         return _VERSION.fullmatch(requirement[1:].strip()) is not None
     return any(_PYTHON_EXACT.fullmatch(part.strip()) for part in requirement.split(","))
+
+
+def _image_pinned(image: str) -> bool:
+    name, at, _ = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return bool(at) or tag not in ("", "latest")
+
+
+def _tool_pinned(tool: str) -> bool:
+    return re.fullmatch(r"[\w.-]+@\d[\w.+-]*", tool) is not None
+
+
+_PINNED: Final = {"npm": _npm_pinned, "pypi": _python_pinned, "oci": _image_pinned, "nuget": _tool_pinned}

@@ -12,10 +12,11 @@ import io
 import os
 import re
 import secrets
-import shutil
 import stat
+import struct
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -26,13 +27,17 @@ import msgspec
 from mcp_hub.config.credentials import is_loopback
 from mcp_hub.protocol.frames import decode
 from mcp_hub.registry import Argument, Package, RegistryError, Setting, Template, UserInput
+from mcp_hub.registry.launch import check_launch
 from mcp_hub.registry.origin_client import OriginClient, OriginRedirect
+from mcp_hub.security.private_files import remove_tree
 from mcp_hub.text import find_hidden_characters, printable
 from mcp_hub.transport.egress import Egress
 
 MAX_BUNDLE: Final = 256 * 1024 * 1024
 MAX_UNPACKED: Final = 1024 * 1024 * 1024
 MAX_MEMBERS: Final = 20_000
+MAX_DEPTH: Final = 64
+"""Directories around one file of a bundle."""
 MAX_MANIFEST: Final = 1024 * 1024
 MAX_WORDS: Final = 256
 DOWNLOAD: Final = 300.0
@@ -83,7 +88,7 @@ class BundleStore:
         if not path.is_dir():
             return
         for older in self._directory.glob(f"{_REMOVED}*"):
-            shutil.rmtree(older, ignore_errors=True)
+            remove_tree(older)
         with contextlib.suppress(OSError):  # Windows does not move the files of a program that still runs
             path.replace(removed_path)
 
@@ -103,29 +108,40 @@ class BundleStore:
         temporary = path.with_name(f".{secrets.token_hex(8)}")
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Reading the list takes far more memory than the file has, so its length is known before.
+            if content.count(_MEMBER) > MAX_MEMBERS:
+                raise RegistryError(f"the bundle has more than {MAX_MEMBERS:,} files")
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                members = archive.infolist()
-                if len(members) > MAX_MEMBERS:
-                    raise RegistryError(f"the bundle has more than {MAX_MEMBERS:,} files")
                 temporary.mkdir(mode=0o700)
                 remaining = MAX_UNPACKED
-                for member in members:
+                for member in archive.infolist():
                     remaining -= _extract(archive, member, temporary, remaining)
             temporary.replace(path)
-        except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+        except _BROKEN:
             raise RegistryError("the bundle is not a ZIP file that can be unpacked") from None
         except OSError as error:
             raise RegistryError(f"the bundle cannot be unpacked: {error.strerror or type(error).__name__}") from None
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove_tree(temporary)
+
+
+_MEMBER: Final = b"PK\x01\x02"
+_BROKEN: Final = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, struct.error, zlib.error)
+_DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?|.*[. ]", re.IGNORECASE)
+"""Names that mean something else to Windows."""
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path, remaining: int) -> int:
-    """Unpacks one file and returns its size. Refuses a link, and a name that leads out of the directory."""
-    path, mode = PurePosixPath(member.filename), member.external_attr >> 16
-    has_odd_characters = "\\" in member.filename or ":" in member.filename or not member.filename.isprintable()
-    if has_odd_characters or path.is_absolute() or ".." in path.parts or stat.S_ISLNK(mode):
+    """Unpacks one file and returns its size. Refuses what is no file, and a name that leads out of the directory."""
+    path, kind = PurePosixPath(member.filename), stat.S_IFMT(member.external_attr >> 16)
+    has_odd_characters = re.search(r'[\\:*?"<>|]', member.filename) is not None or not member.filename.isprintable()
+    is_odd = has_odd_characters or path.is_absolute() or not path.parts or any(map(_DEVICE.fullmatch, path.parts))
+    if is_odd or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise RegistryError(f"the bundle has a file that leads out of it: {printable(member.filename, 100)!r}")
+    if len(path.parts) > MAX_DEPTH:
+        raise RegistryError(f"the bundle has a file in more than {MAX_DEPTH} directories")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError
     target = directory.joinpath(*path.parts)
     if member.is_dir():
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,7 +154,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path,
             if size > remaining:
                 raise RegistryError(f"the bundle is larger than {MAX_UNPACKED:,} bytes when unpacked")
             file.write(chunk)
-    target.chmod(0o700 if mode & 0o111 else 0o600)
+    target.chmod(0o700 if member.external_attr >> 16 & 0o111 else 0o600)
     return size
 
 
@@ -162,8 +178,8 @@ async def _download(url: str, egress: Egress | None) -> bytes:
 
 def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
     try:
-        content = (directory / "manifest.json").read_bytes()
-        manifest: Any = decode(content[: MAX_MANIFEST + 1])
+        with (directory / "manifest.json").open("rb") as file:
+            manifest: Any = decode(file.read(MAX_MANIFEST))
         server = manifest["server"]["mcp_config"]
         user_config = manifest.get("user_config") or {}
         command, args, env = server["command"], server.get("args") or [], server.get("env") or {}
@@ -177,13 +193,15 @@ def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
         if len(argv) > MAX_WORDS or not all(isinstance(argument, str) for argument in argv):
             raise ValueError
         reader = _ManifestReader(directory, home, user_config)
-        return msgspec.structs.replace(
-            package,
-            arguments=tuple(reader.arguments(argv)),
-            environment=tuple(reader.settings(env)),
-        )
+        arguments, settings = tuple(reader.arguments(argv)), tuple(reader.settings(env))
+        program = arguments[0].value
+        if program is None or not program.fixed:  # a program must not depend on what the user types
+            raise ValueError
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RegistryError("the bundle has no manifest.json that says how to start it") from None
+    offer = msgspec.structs.replace(package, arguments=arguments, environment=settings)
+    check_launch(offer)
+    return offer
 
 
 def _platform() -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from mcp_hub.config.package_specs import program_name, read_launch
 from mcp_hub.registry import Argument, Offer, Package, RegistryError, Remote, UserInput, inputs_of
+from mcp_hub.registry.launcher_options import INPUT, check_options
 from mcp_hub.text import find_hidden_characters, printable
 
 LAUNCHERS: Final[Mapping[str, str]] = {"npm": "npx", "pypi": "uvx", "oci": "docker", "nuget": "dnx"}
@@ -75,49 +78,96 @@ def entry_of(offer: Offer, values: Mapping[str, str]) -> dict[str, Any]:
 def command_line(package: Package, values: Mapping[str, str], environment: tuple[str, ...] = ()) -> list[str]:
     """Returns the command line that starts a package, pinned to its version. `environment`: the names of its variables.
 
-    Raises RegistryError if the listing would start another package.
+    Raises RegistryError if it would start another package.
     """
-    arguments = list(_filled_arguments(package.arguments, values))
+    return _checked_line(package, values, environment, of_listing=False)
+
+
+def check_launch(package: Package) -> None:
+    """Raises RegistryError for a package whose launcher gets what a listing must not set, with whatever inputs."""
+    inputs = inputs_of(package)
+    values = {item.name: item.choices[0] if item.choices else item.default or INPUT for item in inputs}
+    _checked_line(package, values, of_listing=True)
+    for item in inputs:
+        for text in (*item.choices, *([item.default] if item.default is not None else [])):
+            _checked_line(package, values | {item.name: text}, of_listing=True)
+
+
+def _checked_line(
+    package: Package, values: Mapping[str, str], environment: tuple[str, ...] = (), *, of_listing: bool
+) -> list[str]:
+    """Returns the command line of a package after it was read back as its launcher reads it."""
+    arguments = list(_words(package.arguments, values))
+    if package.kind == "mcpb":  # its words come from its manifest after it was unpacked
+        expected, argv = None, arguments
+    else:
+        expected, argv = _line(package, list(_words(package.runtime, values)), arguments, environment)
+    launch = read_launch(argv[0], tuple(argv[1:]))
+    if launch is None:
+        if expected is not None or program_name(argv[0]) in ("docker", "podman"):
+            raise RegistryError(f"it starts {printable(argv[0], 100)!r} in a way that the hub does not know")
+        return argv
+    check_options(launch, {variable.name for variable in package.environment}, of_listing=of_listing)
+    started = printable(", ".join(launch.started), 200)
+    if expected is not None and launch.started != (expected,):
+        raise RegistryError(f"it would start {started!r} in place of {expected!r}")
+    if expected is None and (not launch.started or launch.unpinned):
+        raise RegistryError(f"its bundle starts {started!r}, which is not one version of a package")
+    return argv
+
+
+def _line(
+    package: Package, runtime: list[str], arguments: list[str], environment: tuple[str, ...]
+) -> tuple[str, list[str]]:
+    """Returns the package as its launcher names it, and the command line."""
+    head = {"npm": ["npx"], "pypi": ["uvx"], "oci": ["docker", "run"], "nuget": ["dnx"]}[package.kind]
+    launch = read_launch(head[0], (*head[1:], *runtime))
+    if launch is None or launch.rest:
+        word = printable(launch.rest[0] if launch is not None else head[0], 100)
+        raise RegistryError(f"it gives its launcher {word!r}, which a listing must not set")
+    options = [option for option in launch.options if option not in _ALWAYS]
     name, version = package.identifier, package.version
     match package.kind:
-        case "npm":
-            return ["npx", "-y", f"{name}@{version}", *arguments]
         case "pypi":
-            return ["uvx", *_uvx(package, values, arguments)]
+            spec = f"{name}@{version}"
+            for index, (option, value) in enumerate(options):
+                if option == "--from":
+                    spec = f"{name}{_extras(package, value or '')}=={version}"
+                    options[index] = (option, spec)
+            has_from = any(option == "--from" for option, _ in options)
+            if has_from and not arguments:
+                raise RegistryError("it does not say which program of its package to start")
+            line = ["uvx", *_joined(options), *([] if has_from else [spec]), *arguments]
         case "oci":
-            image = f"{name}@{version}" if version.startswith("sha256:") else f"{name}:{version}"
-            runtime_arguments = [
-                argument for argument in _filled_arguments(package.runtime, values) if argument not in _ALWAYS
-            ]
-            environment_arguments = [argument for variable in environment for argument in ("-e", variable)]
-            return ["docker", "run", "-i", "--rm", *runtime_arguments, *environment_arguments, image, *arguments]
+            spec = f"{name}@{version}" if version.startswith("sha256:") else f"{name}:{version}"
+            variables = [word for variable in environment for word in ("-e", variable)]
+            line = ["docker", "run", "-i", "--rm", *_joined(options), *variables, spec, *arguments]
         case "nuget":
-            return ["dnx", f"{name}@{version}", "--yes", *(["--", *arguments] if arguments else [])]
-        case "mcpb":
-            return arguments  # these come from its manifest after it was unpacked
+            spec = f"{name}@{version}"
+            line = ["dnx", spec, "--yes", *_joined(options), *(["--", *arguments] if arguments else [])]
+        case _:
+            spec = f"{name}@{version}"
+            line = ["npx", "-y", *_joined(options), spec, *arguments]
+    return spec, line
 
 
-_ALWAYS: Final = frozenset({"-i", "--interactive", "--rm"})
+_ALWAYS: Final = frozenset((name, None) for name in ("-i", "--interactive", "--rm", "-y", "--yes"))
+"""Options that each command line has anyway."""
 
 
-def _uvx(package: Package, values: Mapping[str, str], arguments: list[str]) -> Iterator[str]:
-    """Yields the arguments of `uvx`. With `--from`, the program has another name than its package."""
-    runtime_arguments = list(_filled_arguments(package.runtime, values))
-    has_from = "--from" in runtime_arguments
-    for previous, argument in zip(["", *runtime_arguments], runtime_arguments, strict=False):
-        if previous in ("--python", "-p", "--with"):
-            yield from (previous, argument)
-        elif previous == "--from" and argument.partition("==")[0].partition("@")[0] not in (package.identifier, ""):
-            raise RegistryError(f"it would start {printable(argument, 100)!r} in place of {package.identifier}")
-    if has_from:
-        if not arguments:
-            raise RegistryError("it does not say which program of its package to start")
-        yield from ("--from", f"{package.identifier}=={package.version}")
-    else:
-        yield f"{package.identifier}@{package.version}"
-    yield from arguments
+def _extras(package: Package, written: str) -> str:
+    """Returns the extras of the package that `--from` names, such as `[cli]`. Raises RegistryError for another one."""
+    match = re.fullmatch(r"([\w.-]+)(\[[\w.,-]*\])?(?:(?:==|@)([\w.+!]+))?", written)
+    if match is None or match[1] != package.identifier or match[3] not in (None, package.version):
+        raise RegistryError(f"it would start {printable(written, 100)!r} in place of {package.identifier!r}")
+    return match[2] or ""
 
 
-def _filled_arguments(arguments: tuple[Argument, ...], values: Mapping[str, str]) -> Iterator[str]:
+def _joined(options: list[tuple[str, str | None]]) -> Iterator[str]:
+    for name, value in options:
+        yield from (name,) if value is None else (name, value)
+
+
+def _words(arguments: tuple[Argument, ...], values: Mapping[str, str]) -> Iterator[str]:
     for argument in arguments:
         yield from argument.words(values)

@@ -27,6 +27,7 @@ from mcp_hub.registry import (
     Template,
     UserInput,
 )
+from mcp_hub.registry.launch import check_launch
 from mcp_hub.text import find_hidden_characters, printable
 
 MAX_TEXT: Final = 4096
@@ -37,8 +38,19 @@ SHOWN: Final = 100
 
 NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,127}/[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
 VERSION: Final = re.compile(r"(?=.*\d)[0-9A-Za-z][0-9A-Za-z.+!_-]{0,99}")
-_RANGE: Final = re.compile(r"latest|(?:.*\.)?[xX*]")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_SEMVER: Final = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
+_PEP_440: Final = re.compile(
+    r"v?(?:\d+!)?\d+(?:\.\d+)*(?:[._-]?(?:a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[._-]?\d*){0,4}"
+    r"(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?",
+    re.IGNORECASE,
+)
+_VERSIONS: Final = {
+    "npm": _SEMVER,
+    "pypi": _PEP_440,
+    "nuget": re.compile(r"\d+(?:\.\d+){1,3}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?"),
+    "oci": re.compile(r"(?=.*\d)(?!.*\.[xX]$)\w[\w.-]{0,127}|sha256:[0-9a-f]{64}"),
+}
+"""Kind of package -> what its launcher takes for one version, and not for a tag, a range or a path."""
 _IDENTIFIERS: Final[Mapping[str, re.Pattern[str]]] = {
     "npm": re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]{0,99}/)?[a-z0-9~][a-z0-9._~-]{0,199}", re.IGNORECASE),
     "pypi": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"),
@@ -62,28 +74,14 @@ _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z0-9_][\w.-]{0,127})\}")
 _EXPANDED: Final = re.compile(r"\$\{|\$[A-Za-z_]|\{(?:env|file):|os\.environ/")
 """Text that one of the configuration's dialects replaces by a value of this machine."""
 _FIXED_BY_USER: Final = re.compile(
-    r"(?:PATH|HOME|SHELL|ENV|BASH_ENV|IFS|NODE_OPTIONS|NODE_PATH|NODE_EXTRA_CA_CERTS|NODE_TLS_REJECT_UNAUTHORIZED"
-    r"|SSL_CERT_\w+|PERL5\w+|RUBY(?:OPT|LIB)|JAVA_TOOL_OPTIONS|(?:LD|DYLD|NPM_CONFIG|UV|PIP|DOCKER|NUGET|DOTNET|MCP_HUB)_\w*"
-    r"|GIT_(?:SSH|EXEC|CONFIG|PROXY|ASKPASS|EXTERNAL)\w*|(?:HTTPS?|ALL|NO)_PROXY"
+    r"(?:PATH|PATHEXT|COMSPEC|HOME|USERPROFILE|(?:LOCAL)?APPDATA|SHELL|ENV|BASH_ENV|IFS|NODE_(?!ENV$)\w*|SSL_CERT_\w+"
+    r"|(?:CURL|REQUESTS)_CA_BUNDLE|PERL5\w+|RUBY(?:OPT|LIB)|(?:JAVA_TOOL|_JAVA|JDK_JAVA)_OPTIONS|GCONV_PATH"
+    r"|(?:LD|DYLD|NPM_CONFIG|UV|PIP|PIPX|DOCKER|CONTAINERS?|NUGET|DOTNET|CORECLR|COR|MCP_HUB|XDG|OPENSSL|BUN|DENO|YARN"
+    r"|COREPACK)_\w*|GIT_(?:SSH|EXEC|CONFIG|PROXY|ASKPASS|EXTERNAL)\w*|(?:HTTPS?|ALL|NO)_PROXY"
     r"|PYTHON(?!UNBUFFERED$|UTF8$|IOENCODING$)\w*)",
     re.IGNORECASE,
 )
-"""Variables that decide what programs load, download or trust. A listing cannot give them a value."""
-_RUNTIME_FLAGS: Final[Mapping[str, frozenset[str]]] = {
-    "npm": frozenset({"-y", "--yes"}),
-    "pypi": frozenset({"--from", "--python", "-p", "--with"}),
-    "oci": frozenset({
-        "-i", "--interactive", "--rm", "--init", "-e", "--env", "-v", "--volume", "--mount",
-        "--network", "--add-host", "-w", "--workdir", "--read-only",
-    }),
-    "nuget": frozenset({"--yes"}),
-    "mcpb": frozenset(),
-}  # fmt: skip
-"""Options of a launcher that a listing may use."""
-_SDK: Final = re.compile(r"mcp==\d[\w.]*")
-"""The one package that a listing may add: the SDK in the version that its server was written for."""
-_MOUNTS: Final = frozenset({"-v", "--volume", "--mount"})
-_HOST_PATH: Final = re.compile(r"(?:.*(?:src|source)=)?(?:[/~.\\]|[A-Za-z]:[\\/])", re.IGNORECASE)
+"""Variables that decide what programs load, download or trust. A listing cannot give them a value, or a part of one."""
 _TRANSPORTS: Final[Mapping[str, Literal["http", "sse"]]] = {"streamable-http": "http", "sse": "sse"}
 _STATUS: Final[Mapping[str, Literal["active", "deprecated", "deleted"]]] = {
     "active": "active",
@@ -169,18 +167,25 @@ def _read_package(raw: Mapping[str, Any]) -> Package:
         _check_url(identifier, "the address of its bundle")
         if sha256 is None:
             raise _Refused("its bundle has no fileSha256, so it cannot be verified")
-    pinned = VERSION.fullmatch(version) and not _RANGE.fullmatch(version)
-    if kind != "mcpb" and not pinned and not (kind == "oci" and _DIGEST.fullmatch(version)):
+    if kind != "mcpb" and not _VERSIONS[kind].fullmatch(version):
         raise _Refused(f"{_quoted(version)} is not one version of {_quoted(identifier)}")
-    return Package(
+    package = Package(
         kind=kind,
         identifier=identifier,
         version=version,
         sha256=sha256,
-        runtime=_read_runtime(kind, raw),
+        runtime=tuple(_read_arguments(raw, "runtimeArguments")),
         arguments=tuple(_read_arguments(raw, "packageArguments")),
         environment=tuple(_read_settings(raw, "environmentVariables", _VARIABLE)),
     )
+    if kind != "mcpb":  # whose command line is in its manifest
+        try:
+            check_launch(package)
+        except RegistryError as error:
+            raise _Refused(str(error)) from None
+    elif package.runtime:
+        raise _Refused("its bundle needs no launcher, so runtimeArguments are for nothing")
+    return package
 
 
 def _check_index(kind: PackageKind, base: str) -> None:
@@ -200,30 +205,6 @@ def _image(identifier: str, version: str) -> tuple[str, str]:
     if ":" in last:
         name, _, version = identifier.rpartition(":")
     return name, version
-
-
-def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, ...]:
-    arguments = tuple(_read_arguments(raw, "runtimeArguments"))
-    pending_flag: str | None = None
-    for argument in arguments:
-        fixed = argument.value.fixed if argument.value is not None else None
-        token = argument.flag if argument.flag is not None else fixed
-        flag, _, inline_value = (token or "").partition("=")
-        is_value = argument.flag is None and pending_flag is not None and not flag.startswith("-")
-        if not is_value and flag not in _RUNTIME_FLAGS[kind]:
-            raise _Refused(f"it gives its launcher {_quoted(token or 'an input')}, which a listing must not set")
-        option = pending_flag if is_value else flag
-        value = inline_value
-        if is_value or argument.flag is not None:
-            # The beginning of a value names what is mounted; inputs in it count as `{}`.
-            pieces = argument.value.pieces if argument.value is not None else ()
-            value = "".join(piece if isinstance(piece, str) else "{}" for piece in pieces)
-        if option == "--with" and value and not _SDK.fullmatch(value):
-            raise _Refused(f"it adds {_quoted(value)}, which a listing must not set")
-        if option in _MOUNTS and _HOST_PATH.match(value):
-            raise _Refused(f"it mounts {_quoted(value)} of this machine, which a listing must not set")
-        pending_flag = None if is_value or inline_value or argument.flag is not None else flag
-    return arguments
 
 
 def _read_remote(raw: Mapping[str, Any]) -> Remote:
@@ -284,7 +265,8 @@ def _read_settings(raw: Mapping[str, Any], key: str, form: re.Pattern[str]) -> I
         if not form.fullmatch(name):
             raise _Refused(f"{_quoted(name)} is not a name for {key}")
         value = _read_value(fields, name) or Template((_read_input(fields, name),))
-        if form is _VARIABLE and _FIXED_BY_USER.fullmatch(name) and value.filled({}) is not None:
+        is_typed = all(isinstance(piece, UserInput) and not (piece.default or piece.choices) for piece in value.pieces)
+        if form is _VARIABLE and _FIXED_BY_USER.fullmatch(name) and not is_typed:
             raise _Refused(f"it sets {name}, which decides what programs load, download or trust")
         yield Setting(name, value)
 

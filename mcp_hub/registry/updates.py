@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ import msgspec
 
 from mcp_hub.config.commands import child_environment
 from mcp_hub.config.models import Server
-from mcp_hub.config.package_specs import find_packages
+from mcp_hub.config.package_specs import find_packages, read_launch
 from mcp_hub.editing.server_file import ServerFile, Word
 from mcp_hub.registry import Package, RegistryError
 from mcp_hub.registry.package_index import PackageIndex
@@ -33,6 +34,12 @@ class Update(msgspec.Struct, frozen=True):
     version: str
     newer: str
     becomes: str
+
+    @property
+    def position(self) -> int:
+        """The place of the word in the command line."""
+        name, key = self.word.at[-2:]
+        return key + (name == "args") if isinstance(key, int) else 0
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -81,16 +88,11 @@ class UpdateFinder:
         index = PackageIndex(child_environment(server, self._environ, self._home), self._home, self._egress)
         updates = []
         for spec in find_packages(server.command or "", server.args):
-            word = next(
-                (item for item in words if item.text == spec.written or item.text.endswith(f"={spec.written}")),
-                None,
-            )
-            if spec.version is None or word is None:
+            if spec.version is None:
                 continue
             newer = await index.newest(spec.kind, spec.name)
-            if is_newer(newer, spec.version):
-                becomes = word.text[: len(word.text) - len(spec.written)] + spec.at(newer)
-                updates.append(Update(server.id, word, spec.name, spec.version, newer, becomes))
+            if is_newer(newer, spec.version) and (change := _change(words, spec.written, spec.at(newer))) is not None:
+                updates.append(Update(server.id, change[0], spec.name, spec.version, newer, change[1]))
         return updates
 
     async def _of_registry(self, id: str, name: str, words: Sequence[Word]) -> list[Update]:
@@ -98,21 +100,41 @@ class UpdateFinder:
         listing = await source.find(name)
         if listing is None or listing.status == "deleted":
             raise RegistryError(f"{source.label} has withdrawn {printable(name, 200)}")
-        packages = [offer for offer in listing.offers if isinstance(offer, Package)]
+        argv = [word.text for word in words]
+        launch = read_launch(argv[0], tuple(argv[1:]))
+        if launch is None:
+            return []
         updates = []
-        for package in packages:
-            for word in words:
-                before, version = _split_pin(word.text, package)
-                if version is not None and is_newer(package.version, version):
-                    becomes = before + package.version
-                    updates.append(Update(id, word, package.identifier, version, package.version, becomes))
+        for package in listing.offers:
+            if not isinstance(package, Package) or package.kind != launch.kind:
+                continue
+            for written in launch.started:
+                before, version = _split_pin(written, package)
+                if version is None or not is_newer(package.version, version):
+                    continue
+                if (change := _change(words, written, before + package.version)) is not None:
+                    updates.append(Update(id, change[0], package.identifier, version, package.version, change[1]))
         return updates
 
 
-def _split_pin(argument: str, package: Package) -> tuple[str, str | None]:
-    """Returns what an argument has before a package's version, and the version; None if it names another package."""
-    for separator in ("@", "==", ":"):
-        prefix = f"{package.identifier}{separator}"
-        if argument.startswith(prefix) and not package.version.startswith("sha256:"):
-            return prefix, argument[len(prefix) :]
-    return "", None
+def _change(words: Sequence[Word], package: str, newer: str) -> tuple[Word, str] | None:
+    """Returns the word that names a package, also one like `--from=PACKAGE` and its text with the newer one.
+
+    Another word may have the same text, so the changed command line is read as its launcher reads it.
+    """
+    argv = [word.text for word in words]
+    for index, word in enumerate(words):
+        text = word.text.removesuffix(package) + newer
+        changed = [*argv[:index], text, *argv[index + 1 :]]
+        launch = read_launch(changed[0], tuple(changed[1:])) if word.text.endswith(package) else None
+        if launch is not None and newer in launch.started:
+            return word, text
+    return None
+
+
+def _split_pin(written: str, package: Package) -> tuple[str, str | None]:
+    """Returns what a package has before its version, and the version; None if it is another package."""
+    match = re.match(rf"{re.escape(package.identifier)}(?:\[[\w.,-]*\])?(?:@|==|:)", written)
+    if match is None or package.version.startswith("sha256:"):
+        return "", None
+    return match[0], written[match.end() :]

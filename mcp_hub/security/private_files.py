@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import shlex
+import shutil
 import stat
 import sys
 from collections.abc import Awaitable, Callable
@@ -117,6 +118,33 @@ class PrivateDirectory:
         path = self.directory / f".{secrets.token_hex(8)}"
         _create(path, data)
         return path
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory tree as far as possible, however deep it is."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    # Each directory moves up beside the members of `path`, so that nothing recurses and no path becomes too long.
+    pending, emptied = [path], []
+    while pending:
+        directory = pending.pop()
+        emptied.append(directory)
+        try:
+            entries = list(os.scandir(directory))
+        except OSError:
+            continue
+        for entry in entries:
+            inner = path / f".{secrets.token_hex(8)}"
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    Path(entry.path).rename(inner)
+                    pending.append(inner)
+                else:
+                    Path(entry.path).unlink()
+    for directory in reversed(emptied):
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def _create(path: Path, data: bytes) -> None:

@@ -29,7 +29,7 @@ pathlib.Path(__file__ + ".json").write_text(json.dumps(said))
 def started(
     person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: dict[str, Any], *options: str
 ) -> Any:
-    """Adds a listing with this package; returns what its launcher was given."""
+    """Adds a listing with this package; returns what its launcher was given, None if it was not started."""
     programs = tmp_path / "programs"
     programs.mkdir()
     launcher = programs / {"oci": "docker", "nuget": "dnx"}[package["registryType"]]
@@ -41,7 +41,8 @@ def started(
     (tmp_path / "registry/it.json").write_text(json.dumps(server_listing))
     monkeypatch.setenv("MCP_HUB_REGISTRY", str(tmp_path / "registry"))
     assert person.run("add", "io.github.o/it", "--yes", *options) == FAILED  # what stands in is no server
-    return json.loads(Path(f"{launcher}.json").read_text())
+    record = Path(f"{launcher}.json")
+    return json.loads(record.read_text()) if record.exists() else None
 
 
 def test_arguments_of_a_nuget_package_follow_two_dashes(
@@ -70,14 +71,31 @@ def test_a_container_gets_mounts_and_the_names_of_its_variables(
         "identifier": "docker.io/someone/files:1.0.2",
         "runtimeArguments": [
             {"type": "named", "name": "--mount", "value": "type=bind,src={source},dst={target}", "variables": inputs},
-            {"type": "named", "name": "--network", "value": "host"},
+            {"type": "named", "name": "--network", "value": "none"},
         ],
         "packageArguments": [{"type": "positional", "value": "/project"}],
         "environmentVariables": [{"name": "API_TOKEN", "isSecret": True, "isRequired": True}],
     }
     options = ("--set", f"source={tmp_path}", "--set", "API_TOKEN=k3y-of-mine")
     invocation = started(person, monkeypatch, tmp_path, package, *options)
-    mount = ["--mount", f"type=bind,src={tmp_path},dst=/project", "--network", "host"]
+    mount = ["--mount", f"type=bind,src={tmp_path},dst=/project", "--network", "none"]
     image = "docker.io/someone/files:1.0.2"
     assert invocation["argv"] == ["run", "-i", "--rm", *mount, "-e", "API_TOKEN", image, "/project"]
     assert invocation["env"] == {"API_TOKEN": "k3y-of-mine"}  # its value is on no command line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--rm", "evil/image"],
+        ["--mount", "type=volume,dst=/host,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/"],
+    ],
+)
+def test_a_container_that_runs_another_image_or_mounts_this_machine_is_not_started(
+    person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
+) -> None:
+    arguments = [{"type": "positional", "value": word} for word in words]
+    package = {"registryType": "oci", "identifier": "good/image:1.0.2", "runtimeArguments": arguments}
+    assert started(person, monkeypatch, tmp_path, package) is None
+    assert "which a listing must not set" in person.err
+    assert not person.config.exists()

@@ -111,6 +111,18 @@ def test_a_registry_server_is_updated_to_the_version_of_the_registry(person: Per
     assert "small-server@1.1.0" in person.config.read_text()
 
 
+def test_update_changes_the_word_that_names_the_image_and_no_other(person: Person, loopback: Loopback) -> None:
+    image = {"registryType": "oci", "identifier": "o/s:1.1.0", "transport": {"type": "stdio"}}
+    loopback.add(listing("io.github.o/small", "8", packages=[{**image, "identifier": "o/other:9.0"}, image]))
+    person.writes(
+        "servers:\n  a:\n    command: docker\n    registry: io.github.o/small\n"
+        "    args: [run, -i, --rm, -e, REF=o/s:1.0.0, o/s:1.0.0, o/other:1.0, o/s:1.0.0]\n"
+    )
+    assert person.run("update") == UNCONFIRMED
+    assert re.search(r"\+ +args: .*, REF=o/s:1.0.0, \W?o/s:1.1.0\W?, o/other:1.0, o/s:1.0.0\]", person.out)
+    assert "docker run -i --rm -e REF=o/s:1.0.0 o/s:1.1.0 o/other:1.0 o/s:1.0.0\n" in person.out
+
+
 def test_a_file_that_changes_after_the_preview_is_not_written(person: Person, loopback: Loopback) -> None:
     publish_pypi(loopback, "small-server", {"1.0.0": OLD, "1.1.0": OLD})
     person.writes("servers:\n  a:\n    command: uvx\n    args: [small-server@1.0.0]\n")

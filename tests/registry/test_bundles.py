@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -98,10 +99,17 @@ async def test_a_bundle_download_may_be_redirected_to_another_host(loopback: Loo
             await BundleStore(tmp_path / "others").get(package, tmp_path)
 
 
-def _link() -> zipfile.ZipInfo:
-    member = zipfile.ZipInfo("link")
-    member.external_attr = (stat.S_IFLNK | 0o777) << 16
+def _special(kind: int) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo("special")
+    member.external_attr = (kind | 0o777) << 16
     return member
+
+
+def _changed(member: str, **fields: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(member)
+    for name, value in fields.items():
+        setattr(info, name, value)
+    return info
 
 
 @pytest.mark.parametrize(
@@ -112,11 +120,52 @@ def _link() -> zipfile.ZipInfo:
         [("a/../../outside", "x")],
         [("a\\..\\outside", "x")],
         [("C:/outside", "x")],
-        [(_link(), "/etc/passwd")],
+        [(_special(stat.S_IFLNK), "/etc/passwd")],
+        [(_special(stat.S_IFIFO), "")],
+        [(_special(stat.S_IFCHR), "")],
         [("a\x1bb", "x")],
         [("same", "x"), ("same", "y")],
+        [("same", "x"), ("same/inner", "y")],
+        [("a/same", "x"), ("a//same", "y")],
+        [(".", "x")],
+        [("./", "")],
+        [("a/../../b/", "")],
+        [("d/" * 1900 + "f", "x")],
+        [("d/" * 1900, "")],
+        [("n" * 5000, "x")],
+        [("nul", "x")],
+        [("a/COM1.txt", "x")],
+        [("a./b", "x")],
+        [("a*b", "x")],
+        [(_changed("bz", compress_type=zipfile.ZIP_BZIP2), "x")],
     ],
-    ids=["up", "absolute", "inner", "backslash", "drive", "link", "control", "twice"],
+    ids=[
+        *(
+            "up",
+            "absolute",
+            "inner",
+            "backslash",
+            "drive",
+            "link",
+            "pipe",
+            "device",
+            "control",
+            "twice",
+            "below-a-file",
+        ),
+        *(
+            "twice-by-slashes",
+            "dot",
+            "dot-slash",
+            "directory-up",
+            "deep",
+            "deep-directory",
+            "long",
+            "nul",
+            "com1",
+        ),
+        *("dot-at-end", "star", "bzip2"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 async def test_a_bundle_with_a_path_outside_of_it_is_refused(
@@ -126,6 +175,105 @@ async def test_a_bundle_with_a_path_outside_of_it_is_refused(
     with pytest.raises(RegistryError):
         await BundleStore(tmp_path / "bundles").get(package, tmp_path)
     assert [*tmp_path.rglob("*")] in ([], [tmp_path / "bundles"])
+
+
+def _damaged(content: bytes, at: bytes, by: int, value: bytes) -> bytes:
+    place = content.index(at) + by
+    return content[:place] + value + content[place + len(value) :]
+
+
+SMALL = packed(("server.py", "x" * 1000), server={"mcp_config": {"command": "python3"}})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _damaged(SMALL, b"server.py", 12, b"\xff\xff\xff"),
+        _damaged(SMALL, b"PK\x01\x02", 8, b"\x01"),
+        _damaged(packed(("e", "x")), b"PK\x01\x02", 28, b"\0\0\1\0"),
+        _damaged(SMALL, b"PK\x01\x02", 28, b"\xff\xff"),
+        _damaged(SMALL, b"PK\x01\x02", 42, b"\xff\xff\xff\x7f"),
+        _damaged(SMALL, b"server.py", 0, b"\xff\xfe"),
+        _damaged(SMALL, b"PK\x05\x06", 12, b"\xff\xff\xff\xff"),
+    ],
+    ids=["data", "encrypted", "empty-name", "name-length", "place", "name", "directory"],
+)
+async def test_a_damaged_bundle_is_refused_and_leaves_nothing(
+    loopback: Loopback, tmp_path: Path, content: bytes
+) -> None:
+    with pytest.raises(RegistryError):
+        await BundleStore(tmp_path / "bundles").get(published(loopback, content), tmp_path)
+    assert [*tmp_path.rglob("*")] in ([], [tmp_path / "bundles"])
+
+
+async def test_a_bundle_with_more_files_than_allowed_is_refused_before_they_are_listed(
+    loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_hub.registry.bundles.MAX_MEMBERS", 3)
+    package = published(loopback, packed(*((f"f{number}", "") for number in range(4)), server=SERVER))
+    with pytest.raises(RegistryError, match="more than 3 files"):
+        await BundleStore(tmp_path / "bundles").get(package, tmp_path)
+
+
+async def test_a_tree_of_any_depth_does_not_keep_others_from_being_removed(loopback: Loopback, tmp_path: Path) -> None:
+    content = packed(server={"mcp_config": {"command": "python3"}})
+    package = published(loopback, content)
+    store = BundleStore(tmp_path / "bundles")
+    await store.get(package, tmp_path)
+    deep = tmp_path / "bundles/.removed-deep"
+    deep.mkdir()
+    before = Path.cwd()
+    try:
+        os.chdir(deep)
+        for _ in range(1900):
+            Path("d").mkdir()
+            Path("file").touch()
+            os.chdir("d")
+    finally:
+        os.chdir(before)
+    digest = hashlib.sha256(content).hexdigest()
+    store.remove(digest)
+    assert [path.name for path in (tmp_path / "bundles").iterdir()] == [f".removed-{digest}"]
+    store.restore(digest)
+    assert store.has(package)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["docker", "run", "--rm", "-v", "/:/host", "evil/image:1"],
+        ["docker", "run", "--rm", "-v", "${HOME}:/host", "evil/image:1"],
+        ["docker", "--context", "other", "run", "evil/image:1"],
+        ["docker", "run", "evil/image"],
+        ["/usr/bin/podman", "run", "--privileged", "evil/image:1"],
+        ["npx", "-y", "evil"],
+        ["npx", "-y", "--registry=https://evil.example", "good@1.0.0"],
+        ["env", "A=b", "uvx", "--index-url", "https://evil.example", "good@1.0.0"],
+        ["dnx", "Good@1.0.0", "--yes", "--source", "https://evil.example"],
+        ["${user_config.key}", "evil"],
+        ["", "x"],
+    ],
+)
+async def test_a_bundle_that_starts_what_its_digest_does_not_cover_is_refused(
+    loopback: Loopback, tmp_path: Path, line: list[str]
+) -> None:
+    content = packed(server={"mcp_config": {"command": line[0], "args": line[1:]}}, user_config=USER_CONFIG)
+    with pytest.raises(RegistryError):
+        await BundleStore(tmp_path / "bundles").get(published(loopback, content), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["npx", "-y", "mcp-remote@0.1.29", "https://mcp.example.com/${user_config.key}"],
+        ["docker", "run", "-i", "--rm", "-v", "${user_config.directories}:/data", "o/s:1.2.3"],
+        ["uv", "run", "--directory", "${__dirname}", "server.py"],
+    ],
+)
+async def test_a_bundle_may_start_one_version_of_a_package(loopback: Loopback, tmp_path: Path, line: list[str]) -> None:
+    content = packed(server={"mcp_config": {"command": line[0], "args": line[1:]}}, user_config=USER_CONFIG)
+    offer = await BundleStore(tmp_path / "bundles").get(published(loopback, content), tmp_path)
+    assert entry_of(offer, {"key": "k", "directories": "/a"})["command"] == line[0]
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,11 @@ def test_a_program_with_another_name_than_its_package_is_started_with_from() -> 
         packageArguments=[{"type": "positional", "value": "weather"}],
     )
     assert entry(raw)["args"] == ["--from", "weather-tools==1.2.3", "weather"]
-    raw["runtimeArguments"][0]["value"] = "git+https://evil.example/x"
-    with pytest.raises(RegistryError, match="in place of"):
-        entry(raw)
+    raw["runtimeArguments"][0]["value"] = "weather-tools[cli]"
+    assert entry(raw)["args"] == ["--from", "weather-tools[cli]==1.2.3", "weather"]
+    for other in ("git+https://evil.example/x", "weather-tools==1.2.2", "weather-tools-evil", "weather-tools;evil"):
+        raw["runtimeArguments"][0]["value"] = other
+        assert "in place of" in refusal(raw)
 
 
 def test_a_listing_may_add_the_sdk_package_of_its_server() -> None:
@@ -183,11 +185,16 @@ def test_a_listing_cannot_read_this_machine_by_the_hubs_variables(text: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "LD_PRELOAD", "NODE_OPTIONS", "npm_config_registry", "UV_INDEX_URL", "PYTHONPATH"]
+    "name",
+    ["PATH", "LD_PRELOAD", "NODE_OPTIONS", "npm_config_registry", "UV_INDEX_URL", "PYTHONPATH", "XDG_CONFIG_HOME"],
 )
 def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
     assert "decides what programs" in refusal(npm(environmentVariables=[{"name": name, "value": "x"}]))
     assert "decides what programs" in refusal(npm(environmentVariables=[{"name": name, "default": "x"}]))
+    assert "decides what programs" in refusal(npm(environmentVariables=[{"name": name, "choices": ["x"]}]))
+    half = {"name": name, "value": "x{y}", "variables": {"y": {"isRequired": True}}}
+    assert "decides what programs" in refusal(npm(environmentVariables=[half]))
+    assert entry(npm(environmentVariables=[{"name": name}]), **{name: "y"})["env"] == {name: "y"}
 
 
 @pytest.mark.parametrize(
@@ -211,6 +218,33 @@ def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
         ("oci", ["--entrypoint", "sh"]),
         ("oci", ["other/image"]),
         ("nuget", ["--source", "https://evil.example"]),
+        ("oci", ["--mount", "type=volume,dst=/host,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/"]),
+        ("oci", ["--mount", "type=volume,src=data,dst=/data,volume-driver=evil"]),
+        ("oci", ["--mount", 'type=bind,"src=/",dst=/host']),
+        ("oci", ["--mount", "type=bind,src=data,dst=/host"]),
+        ("oci", ["--mount", "src=data,type=bind,dst=/host"]),
+        ("oci", ["--network", "host"]),
+        ("oci", ["--network=container:db"]),
+        ("oci", ["--network", "name=host"]),
+        ("oci", ["--add-host", "api.github.com:203.0.113.1"]),
+        ("oci", ["-p", "0.0.0.0:80:80"]),
+        ("oci", ["-e", "AWS_PROFILE"]),
+        ("oci", ["--env-file", "/home/me/.env"]),
+        ("oci", ["-itv/:/host"]),
+        ("oci", ["-iv", "/:/host"]),
+        ("oci", ["--volumes-from", "db"]),
+        ("oci", ["--security-opt", "seccomp=unconfined"]),
+        ("oci", ["--pull", "always"]),
+        ("oci", ["--", "evil/image"]),
+        ("oci", ["-"]),
+        ("npm", ["evil"]),
+        ("npm", ["-p", "evil"]),
+        ("npm", ["--yes", "evil"]),
+        ("pypi", ["--python", "/tmp/evil"]),
+        ("pypi", ["--", "evil"]),
+        ("pypi", ["-wevil"]),
+        ("nuget", ["--version", "9.9.9"]),
+        ("nuget", ["evil"]),
     ],
 )
 def test_a_listing_cannot_pass_harmful_launcher_options(kind: str, words: list[str]) -> None:
@@ -219,6 +253,115 @@ def test_a_listing_cannot_pass_harmful_launcher_options(kind: str, words: list[s
     if len(words) == 2:
         named = [{"type": "named", "name": words[0], "value": words[1]}]
         assert "must not set" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=named))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("oci", ["--rm", "evil/image"]),
+        ("oci", ["-i", "evil/image"]),
+        ("oci", ["--init", "evil/image"]),
+        ("oci", ["--rm=false"]),
+        ("oci", ["-v"]),
+        ("oci", ["-e"]),
+        ("npm", ["-y", "evil"]),
+        ("npm", ["--yes=false"]),
+        ("nuget", ["--yes", "evil"]),
+        ("pypi", ["--with"]),
+        ("pypi", ["--from=evil", "evil"]),
+    ],
+)
+def test_an_option_of_a_launcher_cannot_take_or_lack_a_word_so_that_another_package_runs(
+    kind: str, words: list[str]
+) -> None:
+    positional = [{"type": "positional", "value": argument} for argument in words]
+    assert refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=positional))
+    if len(words) == 2:
+        named = [{"type": "named", "name": words[0], "value": words[1]}]
+        assert refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=named))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-e", "LEVEL=high"],
+        ["-v", "data:/data:ro"],
+        ["-v", "/cache"],
+        ["-vdata:/data"],
+        ["--mount", "type=volume,src=data,dst=/data,readonly"],
+        ["--network", "none"],
+        ["--network=bridge"],
+        ["--add-host", "host.docker.internal:host-gateway"],
+        ["-p", "127.0.0.1:8765:8765"],
+        ["--platform", "linux/arm64/v8"],
+        ["--name", "mine"],
+        ["-w", "/app"],
+        ["--init"],
+        ["--read-only"],
+        ["--cap-drop=ALL"],
+        ["--security-opt", "no-new-privileges"],
+        ["--user", "1000:1000"],
+        ["--memory", "512m"],
+        ["--pull=missing"],
+        ["-ie", "LEVEL=high"],
+        [],
+    ],
+)
+def test_a_listing_may_give_a_container_what_opens_nothing_of_this_machine(words: list[str]) -> None:
+    raw = package("oci", "o/s", runtimeArguments=[{"type": "positional", "value": word} for word in words])
+    args = entry(raw)["args"]
+    assert args[:3] == ["run", "-i", "--rm"]
+    assert args[-1] == "o/s:1.2.3"
+    assert entry(package("oci", "o/s", runtimeArguments=[{"type": "named", "name": "--rm"}]))["args"] == [
+        *("run", "-i", "--rm", "o/s:1.2.3")
+    ]
+
+
+def bind(value: str, **source: Any) -> dict[str, Any]:
+    variables = {"source": {"format": "filepath", **source}}
+    return package(
+        "oci", "o/s", runtimeArguments=[{"type": "named", "name": "-v", "value": value, "variables": variables}]
+    )
+
+
+def test_a_path_of_this_machine_is_mounted_only_if_the_user_types_the_whole_of_it() -> None:
+    assert entry(bind("{source}:/data"), source="/home/me/data")["args"][3:5] == ["-v", "/home/me/data:/data"]
+    assert entry(bind("{source}:/data"))["args"] == ["run", "-i", "--rm", "o/s:1.2.3"]  # it is optional
+    for raw in (
+        bind("{source}:/data", default="/"),
+        bind("{source}:/data", choices=["/home", "/etc"]),
+        bind("/{source}:/data"),
+        bind("{source}/../..:/data"),
+        bind("{source}{other}:/data"),
+        bind("{other}:/data"),
+    ):
+        assert "must not set" in refusal(raw)
+
+
+def test_a_value_that_the_user_leaves_out_does_not_let_another_image_run() -> None:
+    words = [{"type": "positional", "value": "-v"}, {"type": "positional", "valueHint": "volume"}]
+    offer = read(packages=[package("oci", "o/s", runtimeArguments=words, packageArguments=[{"value": "evil/image"}])])
+    assert entry_of(offer.offers[0], {"volume": "data:/data"})["args"][3:] == [
+        "-v",
+        "data:/data",
+        "o/s:1.2.3",
+        "evil/image",
+    ]
+    with pytest.raises(RegistryError, match="in place of"):
+        entry_of(offer.offers[0], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("npm", "beta1"), ("npm", "1.tgz"), ("npm", "1.2"), ("pypi", "1.tgz"), ("pypi", "rc" * 2000), ("nuget", "beta1")],
+)
+def test_a_tag_a_range_or_a_file_is_not_one_version(kind: str, version: str) -> None:
+    assert refusal(package(kind, "name", version))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2026.10.19", "1!2.0.post1", "1.0rc1", "1.0a1.dev3", "1.0+local.1"])
+def test_every_form_of_a_version_of_python_is_one_version(version: str) -> None:
+    assert entry(package("pypi", "name", version))["args"] == [f"name@{version}"]
 
 
 @pytest.mark.parametrize(

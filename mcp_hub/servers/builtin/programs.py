@@ -20,8 +20,9 @@ from typing import Annotated, Any, Final, cast
 
 from pydantic import Field
 
+from mcp_hub.security.private_files import remove_tree
 from mcp_hub.servers.builtin import VARIABLE, Settings
-from mcp_hub.servers.builtin.scratch import Scratch, remove_tree
+from mcp_hub.servers.builtin.scratch import Scratch
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.transport import reaper

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from mcp_hub.security import file_lock
+from mcp_hub.security.private_files import remove_tree
 
 _LOCK: Final = "in-use"
 _TRIES: Final = 10
@@ -38,12 +38,6 @@ class Scratch:
             if not self.path.exists():
                 return
             time.sleep(_RETRY_WAIT)  # a browser that is ending still writes files
-
-
-def remove_tree(path: Path) -> None:
-    """Removes a directory tree as far as possible. A tree that is too deep for Python's recursion limit stays."""
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def lock(file: Path) -> IO[bytes] | None:
