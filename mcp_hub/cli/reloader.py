@@ -24,6 +24,7 @@ from mcp_hub.observability.records import log_line
 from mcp_hub.policy.chain import KEYS
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
+from mcp_hub.transport.background import BACKGROUND
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.app import App
@@ -210,12 +211,11 @@ class Reloader:
     @contextlib.asynccontextmanager
     async def running(self, reload_event: asyncio.Event) -> AsyncIterator[None]:
         """Reloads whenever `reload_event` is set or a file changes, while the block runs."""
-        coroutines = (
-            self._watch(),
-            self._reload_on(self._reload_requested),
-            self._reload_on(reload_event, by_signal=True),
-        )
-        tasks = [asyncio.get_running_loop().create_task(coroutine) for coroutine in coroutines]
+        tasks = [
+            BACKGROUND.keep("watching files", self._watch),
+            BACKGROUND.keep("reloads", self._reload_on, self._reload_requested),
+            BACKGROUND.keep("reloads by signal", self._reload_on, reload_event, True),
+        ]
         try:
             yield
         finally:
@@ -239,7 +239,7 @@ class Reloader:
             await self._done.wait()
             files.follow(self._loaded.config, self._loaded.read, self._loaded.folders)
 
-    async def _reload_on(self, reload_event: asyncio.Event, *, by_signal: bool = False) -> None:
+    async def _reload_on(self, reload_event: asyncio.Event, by_signal: bool = False) -> None:
         while True:
             await reload_event.wait()
             reload_event.clear()

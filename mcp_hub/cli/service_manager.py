@@ -18,6 +18,7 @@ from typing import Final
 from mcp_hub import codes
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
+from mcp_hub.transport.background import BACKGROUND
 
 log = logging.getLogger("mcp_hub")
 
@@ -97,12 +98,9 @@ class ServiceNotifier:
     @contextlib.asynccontextmanager
     async def watching(self, stop: asyncio.Event) -> AsyncIterator[None]:
         """Sends watchdog messages while the block runs, and reports when `stop` is set."""
-        loop = asyncio.get_running_loop()
-        tasks = (
-            [loop.create_task(work) for work in (self._send_watchdog(), self._report_stop(stop))]
-            if self._address
-            else []
-        )
+        tasks = []
+        if self._address:
+            tasks = [BACKGROUND.keep("watchdog", self._send_watchdog), BACKGROUND.keep("stop", self._report_stop, stop)]
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,8 @@ def _print_hub(facts: Json) -> None:
     if refusals := facts.get("refusals"):
         causes = ", ".join(f"{printable(cause)} {count}" for cause, count in refusals.items())
         print(f"  {sum(refusals.values())} requests refused before authentication: {causes}")
-    if problem := facts.get("reaper", {}).get("problem"):
-        print(f"  no reaper: {printable(problem)}; processes of servers may outlive a hub that is killed")
-    if problem := facts.get("call_log_problem"):
-        print(f"  {printable(problem, 2000)}")
+    for problem in _problems(facts):
+        print(f"  {problem}")
     if facts.get("refused"):
         print("  the file as it is now is NOT in force:")
         for line in str(facts["refused"]).splitlines():
@@ -85,6 +84,18 @@ def _print_hub(facts: Json) -> None:
             print(f"{printable(server['server'])}: {printable(text, 2000)}")
         for line in server["stderr"]:
             print(f"{printable(server['server'])} stderr: {printable(line)}")
+
+
+def _problems(facts: Json) -> Iterator[str]:
+    """Yields what is wrong with the hub itself."""
+    if problem := facts.get("reaper", {}).get("problem"):
+        yield f"no reaper: {printable(problem)}; processes of servers may outlive a hub that is killed"
+    background = facts.get("background", {})
+    if restarts := background.get("restarts"):
+        last = printable(str(background.get("last_error")))
+        yield f"{restarts} background loops failed and were begun again, last {last}; the log has the traceback"
+    if problem := facts.get("call_log_problem"):
+        yield printable(problem, 2000)
 
 
 def _listed_text(row: Json) -> str:

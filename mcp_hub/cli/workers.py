@@ -28,6 +28,7 @@ from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Config
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import ConfigError, HubError
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.http1.listening_sockets import bind, bind_path
 
@@ -184,7 +185,7 @@ class WorkerPool:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._end)
         loop.add_signal_handler(_HANG_UP, self._reload)
-        tasks = [loop.create_task(self._keep(number, store)) for number in range(self._count)]
+        tasks = [BACKGROUND.keep(f"worker {number}", self._keep, number, store) for number in range(self._count)]
         try:
             async with self._notifier.watching(self._stop):
                 await self._stop.wait()
@@ -313,7 +314,7 @@ async def _store(children: Children, directory: Path, *, started: bool) -> Async
         return
     path = directory / "store"
     process = await _store_process(children, program, directory, path)
-    keeper = asyncio.get_running_loop().create_task(_keep_store(children, program, directory, path, process))
+    keeper = BACKGROUND.keep("store of the workers", _keep_store, children, program, directory, path, process)
     try:
         yield f"{UNIX}://{path}"
     finally:

@@ -27,6 +27,7 @@ from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
 from mcp_hub.errors import INTERNAL_ERROR, HubError, ProtocolError
 from mcp_hub.observability.call_metrics import CONTENT_TYPE
 from mcp_hub.security import ANONYMOUS, PEER, Principal
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import (
@@ -355,10 +356,7 @@ async def serve_network(
     try:
         listener = Listener(app, connections_possible(), refusals=app.refusals, exempt=app.trusts)
         servers: list[asyncio.Server | TlsServer] = []
-        loop = asyncio.get_running_loop()
-        certificate_watch = (
-            None if certificates is None else loop.create_task(certificates.watched(), name="certificates")
-        )
+        certificate_watch = None if certificates is None else BACKGROUND.keep("certificates", certificates.watched)
         try:
             for sock in sockets:
                 if certificates is None or is_unix(sock):

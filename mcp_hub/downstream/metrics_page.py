@@ -11,6 +11,7 @@ from mcp_hub.observability.call_metrics import MetricFamily, bucket_bound, write
 from mcp_hub.policy.breaker import CircuitState as Breaker
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def metrics_page(
         refused = MetricFamily("mcp_hub_refusals", "counter", text)
         for cause in CAUSES:  # with zeros, so that a counter's first step is visible
             refused.add(refusals.get(cause, 0), {"cause": cause}, "_total")
-        families += [clients, requests, generation, refused]
+        background = MetricFamily("mcp_hub_background_restarts", "counter", "Background loops begun again.")
+        background.add(BACKGROUND.restarts, suffix="_total")
+        families += [clients, requests, generation, refused, background]
         if replicas is not None:
             families += _replica_families(replicas)
     return write_openmetrics(families)

@@ -22,6 +22,7 @@ from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection, unmatched_members
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount
 from mcp_hub.upstream.link_dialer import LinkDialer
@@ -336,7 +337,7 @@ class Generations:
         if self._pin_task is not None:
             self._pin_task.cancel()
         watch = self.current.pin_watch
-        self._pin_task = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
+        self._pin_task = BACKGROUND.keep("pins", watch.run) if watch is not None else None
 
     def _start_tracing(self) -> None:
         self._tracing = self.current.tracing

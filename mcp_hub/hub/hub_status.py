@@ -23,6 +23,7 @@ from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
 from mcp_hub.text import printable
 from mcp_hub.transport import local_socket
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.version import VERSION
 
@@ -72,6 +73,7 @@ class Status:
             "refusals": self.refusals(),
             "replicas": self.replicas() if self.replicas is not None else None,
             "tasks": len(asyncio.all_tasks()),
+            "background": BACKGROUND.facts(),
             "servers": [self._server_facts(upstream) for upstream in hub.upstreams.values()],
         }
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from mcp_hub.protocol.frames import Spent
+from mcp_hub.transport.background import BACKGROUND
 
 T = TypeVar("T")
 
@@ -118,7 +119,7 @@ class StallMonitor:
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Measures while the block runs."""
-        task = asyncio.get_running_loop().create_task(self._watch())
+        task = BACKGROUND.keep("stalls", self._watch)
         try:
             yield
         finally:

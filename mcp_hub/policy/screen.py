@@ -33,6 +33,7 @@ from mcp_hub.security.screening import (
     foreign_names,
     is_distinct,
 )
+from mcp_hub.transport.background import BACKGROUND
 
 log = logging.getLogger("mcp_hub.policy")
 
@@ -330,18 +331,22 @@ class BackgroundScreening:
 
     def __init__(self, screen: Callable[[], ScreenReview]) -> None:
         self._screen = screen
-        self._next: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def soon(self) -> None:
         """Schedules screening after lists have changed."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().call_later(SCREEN_AFTER, self._step)
+        if self._task is None or self._task.done():
+            self._task = BACKGROUND.keep("screening", self._run)
 
-    def _step(self) -> None:
-        is_unfinished = self._screen().step()
-        self._next = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._step) if is_unfinished else None
+    async def _run(self) -> None:
+        pause = SCREEN_AFTER
+        while True:
+            await asyncio.sleep(pause)
+            if not self._screen().step():
+                return
+            pause = SCREEN_PAUSE
 
     def close(self) -> None:
         """Stops screening."""
-        if self._next is not None:
-            self._next.cancel()
+        if self._task is not None:
+            self._task.cancel()

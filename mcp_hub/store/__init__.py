@@ -35,7 +35,7 @@ PROBE_EVERY: Final = 0.25
 """Seconds between two probes while the store is unavailable."""
 LOOKED_WITHIN: Final = 2.0
 """Seconds; if requests and probes are further apart, this process was paused: a replica sends two requests a second."""
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Version of the keys and their values. Replicas with different layouts share nothing."""
 MAX_SAID: Final = 300
 """Characters of an error of the store that are shown."""
@@ -43,6 +43,19 @@ MAX_CONNECTIONS: Final = 16
 """Concurrent requests; others wait, within their deadline."""
 PROBE: Final = "redis.call('SET', KEYS[1], '', 'PX', 1000)"
 """A script that writes. A store may answer and read, but accept no writes: a read-only replica, one without memory."""
+
+TYPES: Final = {
+    "keys": "list", "members": "set", "member": "string", "newest": "string", "changes": "stream", "owner": "string",
+    "state": "hash", "watches": "hash", "stream": "stream", "asked": "string", "bucket": "hash", "active": "zset",
+}  # fmt: skip
+"""The type of each key, by the last part of its name, if that is here, else by the first."""
+_REMOVE_FOREIGN: Final = """
+for i, key in ipairs(KEYS) do
+    local found = redis.call('TYPE', key).ok
+    if found ~= 'none' and ARGV[i] ~= '' and found ~= ARGV[i] then redis.call('DEL', key) end
+end
+"""
+"""Removes each of KEYS whose type is not the one in ARGV."""
 
 T = TypeVar("T")
 Reply = Any
@@ -116,7 +129,8 @@ class Store:
 
     async def execute(self, *command: str | bytes | float) -> Reply:
         """Returns the reply to one command, whose keys are full keys (`key`). Raises StoreUnavailable."""
-        return await self._request(lambda redis: redis.execute_command(*command))  # type: ignore[no-untyped-call]
+        keys = [part for part in command if isinstance(part, str) and part.startswith(self._prefix)]
+        return await self._request(lambda redis: redis.execute_command(*command), keys)  # type: ignore[no-untyped-call]
 
     async def evaluate(self, text: str, keys: Sequence[str], args: Sequence[str | bytes | float]) -> Reply:
         """Returns what a script returns. `keys` are without the prefix. Raises StoreUnavailable."""
@@ -124,10 +138,12 @@ class Store:
         digest = self._digests.get(text)
         if digest is not None:
             try:
-                return await self._request(lambda redis: redis.evalsha(digest, len(full_keys), *full_keys, *args))
+                return await self._request(
+                    lambda redis: redis.evalsha(digest, len(full_keys), *full_keys, *args), full_keys
+                )
             except NoScriptError:  # the store was restarted; another request may have noticed it first
                 self._digests.pop(text, None)
-        answer = await self._request(lambda redis: redis.eval(text, len(full_keys), *full_keys, *args))
+        answer = await self._request(lambda redis: redis.eval(text, len(full_keys), *full_keys, *args), full_keys)
         self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         return answer
 
@@ -143,8 +159,11 @@ class Store:
                     raise
                 await asyncio.sleep(ASK_AGAIN)
 
-    async def _request(self, ask: Callable[[Redis], Any]) -> Reply:
-        """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script."""
+    async def _request(self, ask: Callable[[Redis], Any], keys: Sequence[str]) -> Reply:
+        """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script.
+
+        If one of its `keys` is of another type than the hub gives it, the key is removed first.
+        """
         self._notice_pause()
         if self.is_unavailable:
             raise StoreUnavailable("The store is unavailable (setting: store).", retry_after=1.0, executed=False)
@@ -152,7 +171,13 @@ class Store:
         try:
             async with asyncio.timeout(DEADLINE):
                 try:
-                    answer = await ask(self._client())
+                    try:
+                        answer = await ask(self._client())
+                    except ResponseError as error:
+                        if "WRONGTYPE" not in str(error):
+                            raise
+                        await self._remove_foreign(keys)
+                        answer = await ask(self._client())
                 except NoScriptError:
                     raise
                 except ResponseError as error:
@@ -180,6 +205,13 @@ class Store:
         if self._redis is None:
             self._redis = _make_client(self._settings)
         return self._redis
+
+    async def _remove_foreign(self, keys: Sequence[str]) -> None:
+        """Removes those keys that are not of the type that the hub gives them. Raises OSError or RedisError."""
+        log.warning("the store at %s has values that are not of this hub; they are removed", self._settings.place)
+        parts = [key.removeprefix(self._prefix).split(":") for key in keys]
+        types = [TYPES.get(name[-1]) or TYPES.get(name[0], "") for name in parts]
+        await self._client().eval(_REMOVE_FOREIGN, len(keys), *keys, *types)
 
     async def _write(self) -> None:
         """Writes a key that ends at once. Raises OSError or RedisError if the store accepts no writes."""

@@ -13,14 +13,16 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.store import Script, Store, StoreUnavailable
-from mcp_hub.store.replica_keys import ReplicaKeys
+from mcp_hub.store.replica_keys import FRESH, ReplicaKeys
+from mcp_hub.text import printable
+from mcp_hub.transport.background import BACKGROUND
 
 log = logging.getLogger("mcp_hub.store")
 
@@ -33,6 +35,8 @@ OWNED_FOR: Final = 24 * 3600
 """Seconds for which the store remembers the owner of an object."""
 ADDRESS_WAIT: Final = 1.0
 """Seconds within which a new replica announces its address."""
+MAX_REFUSED: Final = 1000
+"""Replicas whose records were refused for their time, and that are remembered, so that each is logged once."""
 _MEMBER: Final = "member"
 
 _RENEW: Final = Script("""
@@ -40,14 +44,14 @@ local known = redis.call('EXISTS', KEYS[1])
 if ARGV[3] == '0' and known == 0 then return {0} end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('SADD', KEYS[2], ARGV[4])
-local topics = redis.call('HGETALL', KEYS[3])
+local newest = redis.call('GET', KEYS[3]) or ''
 local members = redis.call('SMEMBERS', KEYS[2])
 local found = {}
 for _, id in ipairs(members) do
-    local record = redis.call('GET', ARGV[5] .. id)
-    if record then table.insert(found, record) else redis.call('SREM', KEYS[2], id) end
+    local record = redis.pcall('GET', ARGV[5] .. id)
+    if type(record) == 'string' then table.insert(found, record) else redis.call('SREM', KEYS[2], id) end
 end
-return {1, topics, found}
+return {1, newest, found}
 """)
 """Renews a member record (KEYS[1]); with ARGV[3] = 0 only if it has not ended."""
 
@@ -56,8 +60,9 @@ local owner = redis.call('GET', KEYS[1]) or ''
 if owner ~= '' and owner ~= ARGV[1] and redis.call('EXISTS', ARGV[2] .. owner) == 1 then return {owner, owner, 0} end
 if redis.call('EXISTS', ARGV[2] .. ARGV[1]) == 0 then return {'', owner, 0} end
 local own = redis.call('HEXISTS', KEYS[2], 'own')
-if redis.call('HGET', KEYS[2], 'attempt') == ARGV[5] then
-    owner, own = redis.call('HGET', KEYS[2], 'before'), tonumber(redis.call('HGET', KEYS[2], 'was'))
+local attempt = redis.call('HMGET', KEYS[2], 'attempt', 'before', 'was')
+if attempt[1] == ARGV[5] then
+    owner, own = attempt[2] or '', tonumber(attempt[3]) or 1
 else
     redis.call('HSET', KEYS[2], 'attempt', ARGV[5], 'before', owner, 'was', own)
 end
@@ -141,7 +146,8 @@ class Membership:
     """This replica among the others. `clock` returns seconds, also those in which the process is paused.
 
     `lost()` is called when others may own its objects by now, `rejoined()` when it can claim objects again after that,
-    `gone(owners)` with owners that are no longer alive, and `topics(versions)` with the announcements of others.
+    `gone(owners)` with owners that are no longer alive, and `newest(id)` at each renewal with the id of the newest
+    change.
     """
 
     def __init__(
@@ -153,7 +159,7 @@ class Membership:
         lost: Callable[[], None] = lambda: None,
         rejoined: Callable[[], None] = lambda: None,
         gone: Callable[[frozenset[str]], None] = lambda _: None,
-        topics: Callable[[Mapping[str, int]], None] = lambda _: None,
+        newest: Callable[[bytes], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -161,7 +167,7 @@ class Membership:
         self._on_lost = lost
         self._on_rejoined = rejoined
         self._on_gone = gone
-        self._on_topics = topics
+        self._on_newest = newest
         self._clock = clock
         self._lease = Lease()
         self._may_own = False
@@ -173,6 +179,8 @@ class Membership:
         self._renew_task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         """Set when the record has to be renewed at once."""
+        self._refused: set[str] = set()
+        """Ids of replicas whose records were refused for their time."""
         self.me = Member(secrets.token_hex(6), secrets.token_hex(4), address)
         self.others: dict[str, Member] = {}
         """The other replicas that are alive, by id."""
@@ -193,14 +201,14 @@ class Membership:
         return any(member.config != self.me.config for member in self.others.values())
 
     async def refresh(self) -> None:
-        """Renews the lease now, and updates the other members and topics. Raises StoreUnavailable."""
+        """Renews the lease now, and updates the other members. Raises StoreUnavailable."""
         await self._renew(fresh=False)
 
     async def join(self) -> None:
         """Joins the others, and stays until `leave`. Retries while the store is unavailable."""
         with contextlib.suppress(StoreUnavailable):
             await self._renew(fresh=True)
-        self._renew_task = asyncio.get_running_loop().create_task(self._keep_renewing())
+        self._renew_task = BACKGROUND.keep("membership", self._keep_renewing)
 
     async def leave(self) -> None:
         """Leaves the others: the objects of this replica are free at once. Never raises."""
@@ -245,10 +253,6 @@ class Membership:
         """Announces the digest of this replica's configuration with the next renewal."""
         self.me = msgspec.structs.replace(self.me, config=digest)
 
-    async def announce(self, topic: str) -> None:
-        """Tells the others that something has changed; they notice within RENEW_EVERY. Raises StoreUnavailable."""
-        await self._store.execute("HINCRBY", self._store.key("topics"), topic, 1)
-
     async def hand_over(self) -> None:
         """Gives up all objects, so that others can take them at once, but stays reachable. Raises StoreUnavailable."""
         record = self._record_name
@@ -267,7 +271,7 @@ class Membership:
         attempt = attempt or secrets.token_hex(6)
         args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own), attempt)
         owner, before, noted = await _CLAIM.run(self._store, [f"owner:{name}", f"state:{name}"], *args)
-        return Claim(owner.decode(), before.decode(), bool(noted))
+        return Claim(owner.decode("utf-8", "replace"), before.decode("utf-8", "replace"), bool(noted))
 
     async def release(self, name: str) -> None:
         """Gives up the object `name`, if this replica owns it. Raises StoreUnavailable."""
@@ -310,11 +314,11 @@ class Membership:
         """Renews the record and takes the reply, unless that of a later renewal came first. Raises StoreUnavailable."""
         self._sent += 1
         sent_at, number, owner = self._clock(), self._sent, self.me.owner
-        record = encode(msgspec.structs.asdict(self.me))
+        record = encode([time.time(), msgspec.structs.asdict(self.me)])
         signed = f"{self._keys().sign(_MEMBER, record)} ".encode() + record
         answer = await _RENEW.run(
             self._store,
-            [self._record_name, "members", "topics"],
+            [self._record_name, "members", "newest"],
             signed,
             int(LEASE * 1000),
             int(fresh),
@@ -329,8 +333,7 @@ class Membership:
             return
         self._lease.note_renewal(sent_at)
         self._may_own = True
-        flat = answer[1]
-        self._on_topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})
+        self._on_newest(answer[1])
         members = [member for entry in answer[2] if (member := self._member_of(entry)) is not None]
         self._replace_others({member.id: member for member in members if member.id != self.me.id})
 
@@ -342,12 +345,24 @@ class Membership:
             self._on_gone(ended_owners)
 
     def _member_of(self, signed: bytes) -> Member | None:
-        """Returns the member of a record; None without a replica's signature, as its address must not be dialled."""
+        """Returns the member of a record; None if no replica has signed it within FRESH seconds.
+
+        Somebody may have put an old record back, whose replica is dead and whose address is a stranger's by now.
+        """
         mac, _, record = signed.partition(b" ")
         if not self._keys().is_signed(_MEMBER, record, mac.decode("latin-1")):
             return None
         try:
-            value: Any = decode(record)
-            return msgspec.convert(value, Member)
+            signed_at, member = msgspec.convert(decode(record), tuple[float, Member])
         except (FrameError, msgspec.ValidationError):
             return None
+        difference = time.time() - signed_at
+        if abs(difference) <= FRESH:
+            return member
+        if member.id not in self._refused and len(self._refused) < MAX_REFUSED:
+            self._refused.add(member.id)
+            text = (
+                "a record of replica %s is ignored, as it was signed %.0f s ago by the clock here; compare the clocks"
+            )
+            log.warning(text, printable(member.id), difference)
+        return None

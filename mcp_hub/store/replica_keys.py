@@ -16,6 +16,8 @@ from typing import Any, Final
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.store import Script, Store
 
+FRESH: Final = 30.0
+"""Seconds for which signed members and forwards are valid. The clocks of replicas must not differ by more."""
 SIZE: Final = 32
 """Bytes of a key that replicas make."""
 MAX_SEALED: Final = 6000
@@ -28,25 +30,31 @@ RENEW_AFTER: Final = 7 * 24 * 3600
 """Seconds until replicas make another key. The oldest of eight is in use for eight weeks."""
 
 _KEYS: Final = Script("""
-local now = tonumber(redis.call('TIME')[1])
-local all, there = redis.call('LRANGE', KEYS[1], 0, -1), {}
-local before = #all
-for _, entry in ipairs(all) do there[entry] = true end
-for i = 4, #ARGV do if not there[ARGV[i]] then table.insert(all, ARGV[i]) end end
-if #all > before then
-    local function at(entry) return tonumber(string.match(entry, '^%d+')) end
-    table.sort(all, function(one, other) return at(one) > at(other) or (at(one) == at(other) and one > other) end)
+local now, all, there = tonumber(redis.call('TIME')[1]), {}, {}
+local stored = redis.call('LRANGE', KEYS[1], 0, 99)
+local function at(entry) return tonumber(string.match(entry, '^%d+')) end
+local function add(entry)
+    local time, key = string.match(entry, '^(%d+):(%x+)$')
+    if time and #time <= 12 and #key == 64 and not there[entry] then
+        there[entry] = true
+        table.insert(all, entry)
+    end
+end
+for _, entry in ipairs(stored) do add(entry) end
+for i = 4, #ARGV do add(ARGV[i]) end
+table.sort(all, function(one, other) return at(one) > at(other) or (at(one) == at(other) and one > other) end)
+if not all[1] or now - at(all[1]) >= tonumber(ARGV[2]) then table.insert(all, 1, now .. ':' .. ARGV[1]) end
+while #all > tonumber(ARGV[3]) do table.remove(all) end
+if table.concat(all, ' ') ~= table.concat(stored, ' ') then
     redis.call('DEL', KEYS[1])
     redis.call('RPUSH', KEYS[1], unpack(all))
-    redis.call('LTRIM', KEYS[1], 0, tonumber(ARGV[3]) - 1)
 end
-local newest = redis.call('LINDEX', KEYS[1], 0)
-if not newest or now - tonumber(string.match(newest, '^%d+')) >= tonumber(ARGV[2]) then
-    redis.call('LPUSH', KEYS[1], now .. ':' .. ARGV[1])
-    redis.call('LTRIM', KEYS[1], 0, tonumber(ARGV[3]) - 1)
-end
-return {tostring(now), redis.call('LRANGE', KEYS[1], 0, -1)}
+return {tostring(now), all}
 """)
+"""Returns the time and the keys that are stored (KEYS[1]) or known (from ARGV[4]); adds one if all are too old.
+
+Entries that are no keys are removed.
+"""
 
 
 class ReplicaKeys:

@@ -22,7 +22,7 @@ local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 local function level(key, rate, room)
     local kept = redis.call('HMGET', key, 'tokens', 'at')
     local tokens, at = tonumber(kept[1]), tonumber(kept[2])
-    if not tokens then return room end
+    if not (tokens and at and tokens >= 0 and tokens <= room) then return room end
     return math.min(room, tokens + math.max(now - at, 0) * rate)
 end
 local function keep(key, tokens, rate, room)
@@ -31,6 +31,7 @@ local function keep(key, tokens, rate, room)
 end
 redis.call('ZADD', KEYS[2], now, who)
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. tostring(now - active))
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '(' .. tostring(now + active), '+inf')
 redis.call('PEXPIRE', KEYS[2], math.ceil(2000 * active))
 local sharing = math.max(redis.call('ZCARD', KEYS[2]), 1)
 local own_rate, own_room = rate / sharing, math.max(room / sharing, 1)

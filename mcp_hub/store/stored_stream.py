@@ -19,7 +19,9 @@ PAGE: Final = 64
 
 _APPEND: Final = Script("""
 local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', ARGV[2], ARGV[3] .. '-1', 'e', ARGV[1])
-if type(added) == 'table' and added.err then return 0 end
+if type(added) == 'table' and added.err then
+    return string.find(added.err, 'WRONGTYPE') and redis.error_reply(added.err) or 0
+end
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 redis.call('EXPIRE', KEYS[2], ARGV[4])
 return 1
@@ -61,7 +63,7 @@ class StoredStream:
         """Returns the events after a number; None if some of them are no longer stored. Raises StoreUnavailable."""
         key = self._store.key(self._name)
         entries = await self._store.execute("XRANGE", key, f"({after}-1", "+", "COUNT", PAGE)
-        events = [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in entries]
+        events = [StoredEvent(int(id.partition(b"-")[0]), fields.get(b"e") or None) for id, fields in entries]
         if not events:
             if after and not await self._store.execute("XRANGE", key, f"{after}-1", f"{after}-1"):
                 return None
@@ -71,7 +73,7 @@ class StoredStream:
     async def all_events(self) -> list[StoredEvent]:
         """Returns all stored events. Raises StoreUnavailable."""
         entries = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
-        return [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in entries]
+        return [StoredEvent(int(id.partition(b"-")[0]), fields.get(b"e") or None) for id, fields in entries]
 
     async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
         """Yields the events after a number as they arrive, until the stream ends.

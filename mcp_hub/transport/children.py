@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from mcp_hub.transport import reaper
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.child_process import spawn
 
 log = logging.getLogger("mcp_hub.transport")
@@ -116,7 +117,7 @@ class Children:
         if sys.platform == "win32":
             return
         if self._watch_task is None:
-            self._watch_task = asyncio.get_running_loop().create_task(self._watch())
+            self._watch_task = BACKGROUND.keep("reaper", self._watch)
         elif self._reaper is not None:
             self._reaper.say(line)
 

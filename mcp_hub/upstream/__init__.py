@@ -17,6 +17,7 @@ from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.protocol.server_requests import Asker, Json
 from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import Progress
 from mcp_hub.upstream import lifecycle
 from mcp_hub.upstream.attribution import ClientRegistry, OnLog, rules_of
@@ -106,9 +107,9 @@ class Upstream:
         if self.state is UpstreamState.DISABLED:
             self.cache_checked.set()
             return
-        if not (large := self.list_store.is_cache_large):
+        if not self.list_store.is_cache_large:
             self._begin_with(self.list_store.load())
-        self._task = asyncio.get_running_loop().create_task(self._live(large), name=f"upstream {self.server.id}")
+        self._task = BACKGROUND.keep(f"upstream {self.server.id}", self._live)
 
     def wake(self) -> None:
         """Connects if it is not connected, unless it is lazy and served from the catalog cache."""
@@ -176,23 +177,32 @@ class Upstream:
             self._wake.set()  # even a lazy server is started once, as its lists are unknown
         self.cache_checked.set()
 
-    async def _live(self, is_cache_large: bool) -> None:
-        if is_cache_large:
-            self._begin_with(await self.list_store.load_in_thread())
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            self._move(UpstreamEvent.WAKE)
-            started_at = time.monotonic()
-            session = await self._connect()
-            if session is not None:
-                await self._until_lost(session)
-            if self.left_out:
-                return
-            self.backoff.count_failure(time.monotonic() - started_at, connected=session is not None)
-            at_once = session is not None and self.backoff.failures <= 1
-            await self.backoff.wait(self._wake, at_once=at_once, sooner=self._signed_in_anew)
-            self._wake.set()
+    async def _live(self) -> None:
+        try:
+            if not self.cache_checked.is_set():
+                self._begin_with(await self.list_store.load_in_thread())
+            while not self.left_out:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._live_once()
+                self._wake.set()
+        except Exception:
+            self._move(UpstreamEvent.LOST)
+            self._begin_with(None)  # connects when it is begun again
+            raise
+
+    async def _live_once(self) -> None:
+        """Connects, and waits until the connection is lost and it is time for the next one."""
+        self._move(UpstreamEvent.WAKE)
+        started_at = time.monotonic()
+        session = await self._connect()
+        if session is not None:
+            await self._until_lost(session)
+        if self.left_out:
+            return
+        self.backoff.count_failure(time.monotonic() - started_at, connected=session is not None)
+        at_once = session is not None and self.backoff.failures <= 1
+        await self.backoff.wait(self._wake, at_once=at_once, sooner=self._signed_in_anew)
 
     def _signed_in_anew(self) -> bool:
         return self._dialer.signed_in_anew(self.server)

@@ -17,6 +17,7 @@ from mcp_hub.config.entry_rules import HealthSettings
 from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol import era as eras
 from mcp_hub.transport import LinkError, LinkLost
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.upstream.session import UpstreamSession
 
 # --- states ----------------------------------------------------------------------------------------------------
@@ -280,11 +281,10 @@ class HealthMonitor:
     def follow(self, session: UpstreamSession, rules: HealthSettings) -> None:
         """Monitors this session by these rules from now on, in place of the session before."""
         self.stop()
-        loop = asyncio.get_running_loop()
         if rules.ping is not None and (method := _ping_method(session)) is not None:
-            self._tasks.append(loop.create_task(self._ping(session, method, rules.ping)))
+            self._tasks.append(BACKGROUND.keep("pings of a server", self._ping, session, method, rules.ping))
         if rules.relist is not None:
-            self._tasks.append(loop.create_task(self._relist(session, rules.relist)))
+            self._tasks.append(BACKGROUND.keep("lists of a server", self._relist, session, rules.relist))
 
     def stop(self) -> None:
         """Stops monitoring."""

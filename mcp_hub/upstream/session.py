@@ -18,6 +18,7 @@ from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Er
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import FORWARDED_EXTENSIONS, extension_settings, with_extension
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import NO_CAUSE, Peer, Progress
 from mcp_hub.upstream.attribution import CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
@@ -299,7 +300,7 @@ class UpstreamSession:
     def _renew_listening(self) -> None:
         """Opens a new stream before the old one is closed: the filters of a stream cannot be changed."""
         previous = self._listening
-        self._listening = asyncio.get_running_loop().create_task(self._listen())
+        self._listening = BACKGROUND.keep("listening to a server", self._listen)
         if previous is not None:
             previous.cancel()
 

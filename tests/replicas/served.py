@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +77,25 @@ class Cluster(msgspec.Struct):
 
 @contextlib.asynccontextmanager
 async def cluster(
-    directory: Path, servers: dict[str, Any], count: int = 3, *, balanced: bool = True, **root: Any
+    directory: Path,
+    servers: dict[str, Any],
+    count: int = 3,
+    *,
+    balanced: bool = True,
+    keys: Sequence[str] = (),
+    **root: Any,
 ) -> AsyncIterator[Cluster]:
-    """Runs so many replicas for the block, with a store and, where `balanced`, a balancer."""
+    """Runs so many replicas for the block, with a store and, where `balanced`, a balancer.
+
+    `keys`: those of the configuration; without them, the replicas keep keys in the store.
+    """
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(redis_server())
         ports = [free_port() for _ in range(count)]
 
         async def start(number: int) -> tuple[StdioClient, str]:
-            hub = network_hub(directory / f"replica{number}", servers, ports[number], store=store.url, **root)
+            settings = {"url": store.url, "keys": [*keys]}
+            hub = network_hub(directory / f"replica{number}", servers, ports[number], store=settings, **root)
             return await stack.enter_async_context(hub)
 
         replicas = list(await asyncio.gather(*map(start, range(count))))

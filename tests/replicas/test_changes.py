@@ -150,12 +150,12 @@ async def test_a_session_sees_one_configuration_while_replicas_reload(tmp_path: 
 
 
 @contextlib.asynccontextmanager
-async def replica(directory: Path, store: RedisServer) -> AsyncIterator[Engine]:
+async def replica(directory: Path, store: RedisServer, **settings: Any) -> AsyncIterator[Engine]:
     """A replica in this process, without a listener, with a file of pins of its own."""
     directory.mkdir()
     file = write_config(directory, {"up": fake()}, pins="enforce")
     async with Engine(read_config(file, {}).config) as hub:
-        replicas = Replicas(store.settings(), Dispatcher(hub))
+        replicas = Replicas(store.settings(**settings), Dispatcher(hub))
         await replicas.begin()
         try:
             yield hub

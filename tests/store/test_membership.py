@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_hub.protocol.frames import encode
 from mcp_hub.store import Store, StoreUnavailable
-from mcp_hub.store.membership import LEASE, MARGIN, Claim, Lease, Membership
+from mcp_hub.store.change_log import Change, ChangeLog
+from mcp_hub.store.membership import LEASE, MARGIN, Claim, Lease, Member, Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
 from tests.fakes.redis_server import PATIENCE, Line, RedisServer, redis_server
 
@@ -26,7 +30,7 @@ class Replica:
     def __init__(self, server: RedisServer | Line, keys: ReplicaKeys = KEYS, **settings: str) -> None:
         self.store = Store(server.settings(**settings))
         self.lost = 0
-        self.heard: list[Mapping[str, int]] = []
+        self.heard: list[bytes] = []
         self.gone: list[str] = []
         self.skipped = 0.0
         self.member = Membership(
@@ -35,7 +39,7 @@ class Replica:
             "http://127.0.0.1:1",
             lost=self._lose,
             gone=self.gone.extend,
-            topics=self.heard.append,
+            newest=self.heard.append,
             clock=lambda: asyncio.get_running_loop().time() + self.skipped,
         )
 
@@ -264,10 +268,22 @@ async def test_a_member_record_signed_with_another_secret_is_ignored() -> None:
         await stranger.store.close()
 
 
-async def test_an_announcement_reaches_every_replica() -> None:
+@pytest.mark.parametrize(("age", "is_known"), [(-35.0, False), (-25.0, True), (25.0, True), (35.0, False)])
+async def test_a_member_record_counts_for_thirty_seconds_from_its_signature(age: float, is_known: bool) -> None:
+    async with redis_server() as server, replicas(server, 1) as (a,):
+        member = Member("old", "life", "http://127.0.0.1:1")
+        record = encode([time.time() - age, msgspec.structs.asdict(member)])
+        signed = KEYS.sign("member", record).encode() + b" " + record
+        await a.store.execute("SET", a.store.key("member:old:life"), signed)
+        await a.store.execute("SADD", a.store.key("members"), "old:life")
+        await a.member.refresh()
+        assert a.member.others == ({"old": member} if is_known else {})
+
+
+async def test_every_replica_hears_of_a_new_change() -> None:
     async with redis_server() as server, replicas(server, 3) as joined:
-        await joined[0].member.announce("pins")
-        await until(lambda: all(replica.heard[-1].get("pins") == 1 for replica in joined))
+        await ChangeLog(joined[0].store, lambda: KEYS).append(Change("a", "reload", "", None))
+        await until(lambda: all(replica.heard[-1] for replica in joined))
 
 
 async def test_after_a_store_loss_each_item_has_one_owner_again() -> None:

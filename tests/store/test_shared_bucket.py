@@ -55,11 +55,28 @@ async def test_a_replica_whose_requests_the_store_refuses_allows_only_its_share(
         store = Store(server.settings())
         bucket = SharedBucket(store, lambda: 4)
         assert await bucket.take("server", SLOW, "alice", 40) == 0
-        for key in await store.execute("KEYS", "*"):
-            await store.execute("SET", key, "not a bucket")
+        await store.execute("ACL", "SETUSER", "default", "-zadd")
         waits = [await bucket.take("server", SLOW, "alice", 40) for _ in range(40)]
         assert waits.count(0) == 10
         assert not store.is_unavailable
+        await store.close()
+
+
+@pytest.mark.parametrize("tokens", ["nan", "inf", "-inf", "1e308", "-5", "abc", b"\xff", ""])
+@pytest.mark.parametrize("at", ["nan", "inf", "-inf", "1e308", "abc"])
+async def test_a_bucket_with_values_that_are_none_gives_tokens_again(tokens: str | bytes, at: str) -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        bucket = SharedBucket(store, lambda: 4)
+        assert await bucket.take("server", SLOW, "alice", 4) == 0
+        for key in await store.execute("KEYS", "*"):
+            if key.endswith(b":active"):
+                await store.execute("ZADD", key, "+inf", "nobody", 1e12, "later", "-inf", "before")
+            else:
+                await store.execute("HSET", key, "tokens", tokens, "at", at)
+        waits = [await bucket.take("server", SLOW, "alice", 4) for _ in range(5)]
+        assert waits[:4] == [0] * 4
+        assert waits[4] > 0
         await store.close()
 
 

@@ -33,6 +33,7 @@ from mcp_hub.store.change_log import ChangeLog
 from mcp_hub.store.membership import Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.shared_bucket import SharedBucket
+from mcp_hub.transport.background import BACKGROUND
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -75,7 +76,7 @@ class Replicas:
             settings.address or "",
             rejoined=self._rejoined,
             gone=client.gone,
-            topics=changes.noticed,
+            newest=changes.noticed,
         )
         self._bucket = SharedBucket(self.store, lambda: members.count)
         self._owners = owners = Owners(self.store, members, self._have_others_check)
@@ -129,7 +130,7 @@ class Replicas:
                 self._keys = await ReplicaKeys.load_shared(self.store)
             except StoreUnavailable:
                 log.warning("no client can begin a session until the store, which has the replica keys, can be used")
-            self._key_reader = asyncio.get_running_loop().create_task(self._keep_reading_keys())
+            self._key_reader = BACKGROUND.keep("replica keys", self._keep_reading_keys)
         self._use_keys()
         hub = self._dispatcher.hub
         hub.sharing.bucket = self._bucket

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from mcp_hub.downstream.replicas.forwarding import CHECK, KNOWS, LOOK, PUSH, RESTORE, ForwardedRequest, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import (
+    CHECK,
+    HEADER,
+    HELLO,
+    KNOWS,
+    LOOK,
+    PUSH,
+    RESTORE,
+    ForwardedRequest,
+    ForwardGate,
+)
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.responses import read_body
 from mcp_hub.protocol.frames import FrameError, decode
@@ -51,6 +61,11 @@ class ForwardEndpoint:
         if body is None:
             return True
         opened = self._gate.request(request, body)
+        if not isinstance(opened, int) and opened[0].method == HELLO:
+            request.let_in()
+            proof = self._gate.proof(body)
+            await reply.send(421 if proof is None else 204, headers=[(HEADER.encode(), proof or b"")])
+            return True
         if not isinstance(opened, int) and opened[0].method in (LOOK, CHECK):
             request.let_in()
             await (self._look() if opened[0].method == LOOK else self._check(body.decode("utf-8", "replace")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import secrets
 import time
 from collections import OrderedDict
@@ -18,9 +19,10 @@ import msgspec
 from mcp_hub.config.listen import UNIX
 from mcp_hub.errors import CallError
 from mcp_hub.protocol.era import LISTEN
-from mcp_hub.security import Principal
+from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.store.membership import Member, Membership
-from mcp_hub.store.replica_keys import ReplicaKeys
+from mcp_hub.store.replica_keys import FRESH, ReplicaKeys
+from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import (
     ConnectFailed,
     ConnectTimeout,
@@ -35,12 +37,14 @@ from mcp_hub.transport.http1.heads import HeaderLines, RequestHead
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
 from mcp_hub.transport.trust_store import trusted_certificates
 
+log = logging.getLogger("mcp_hub.replicas")
+
 PATH: Final = "/replica"
 HEADER: Final = "X-Mcp-Hub-Forward"
 KIND: Final = "forward"
 """The kind of sealed text that the header of a forward is."""
-FRESH: Final = 30.0
-"""Seconds for which a forward is valid; clocks of replicas may differ by as much."""
+PROOF: Final = "proof"
+"""The kind of sealed text that answers HELLO."""
 MAX_NONCES: Final = 200_000
 """The most forwards that are remembered while they are valid; one more is refused, as it might be a replay."""
 CONNECT: Final = 1.0
@@ -57,6 +61,8 @@ LOOK: Final = "LOOK"
 """The method that makes another replica look for changes now."""
 CHECK: Final = "CHECK"
 """The method by which a replica that claims something makes another one check whether it still owns it."""
+HELLO: Final = "HELLO"
+"""The method by which a replica proves on each new connection that it is alive and has the address that was dialled."""
 KNOWS: Final = "KNOWS"
 """The method that asks another replica whether it can read a resource."""
 RESTORE: Final = "RESTORE"
@@ -67,7 +73,6 @@ _PROTOCOL_PREFIX: Final = "mcp-"
 MAX_HEADER: Final = 40_000
 """The most characters of a sealed header; no real client sends more."""
 _RETURNED: Final = ("mcp-session-id", "retry-after")
-_NOT_SENT: Final = (ConnectFailed, ConnectTimeout, NameUnknown, PoolClosed)
 
 
 Headers = Sequence[tuple[str, str]]
@@ -108,6 +113,63 @@ class NotOwner(Exception):
     """The replica that a request was forwarded to is not its owner, or cannot be reached; nothing was executed."""
 
 
+class NotProven(HttpFailure):
+    """What answers at the address of a replica has not proven that it is this replica."""
+
+
+_NOT_SENT: Final = (ConnectFailed, ConnectTimeout, NameUnknown, PoolClosed, NotProven)
+
+
+class ReplicaPool(HttpPool):
+    """Connections to one replica in one of its lives. The other end proves who it is before it gets anything else.
+
+    The store may have an old record of a replica, at whose address somebody else listens by now.
+    """
+
+    def __init__(self, keys: Callable[[], ReplicaKeys], to: Member, dialler: Dialler | PathDialler, limit: int) -> None:
+        super().__init__(dialler, limit=limit, connect=CONNECT, keep=KEEP)
+        from yarl import URL
+
+        url = URL("http://localhost" if to.address.startswith(f"{UNIX}:") else to.address)
+        self._heads = RequestHeadEncoder(url, {"Accept-Encoding": "identity", "Content-Type": "application/json"})
+        self._keys = keys
+        self._to = to
+        self._has_warned = False
+
+    async def greet(self, connection: ClientConnection) -> None:
+        """Makes the other end prove that it is the replica. Raises NotProven."""
+        challenge = f"{secrets.token_urlsafe(18)} {self._to.address}"
+        response = await connection.exchange(*self._request(HELLO, ANONYMOUS, (), challenge.encode()))
+        response.close()
+        if self._keys().open(PROOF, response.get(HEADER.lower()) or "") != [self._to.owner, challenge]:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("what answers at %s has not proven that it is replica %s", self._to.address, self._to.id)
+            raise NotProven
+
+    async def post(self, method: str, principal: Principal, headers: Headers, body: bytes) -> HttpResponse:
+        """Sends a request in a client's name, and returns the response. Raises HttpFailure."""
+        return await self.exchange("POST", *self._request(method, principal, headers, body))
+
+    def _request(self, method: str, principal: Principal, headers: Headers, body: bytes) -> tuple[bytes, bytes]:
+        """Returns the head of a request, with its seal, and its body. Raises PoolClosed."""
+        forward = Forward(
+            self._to.owner,
+            method,
+            str(principal),
+            hashlib.sha256(body).hexdigest(),
+            time.time(),
+            secrets.token_urlsafe(12),
+            list(headers),
+            principal.profile,
+            principal.label,
+        )
+        sealed = self._keys().seal(KIND, msgspec.to_builtins(forward))
+        if len(sealed) > MAX_HEADER:
+            raise PoolClosed  # the owner would refuse it, so it counts as not reachable
+        return self._heads.head("POST", PATH, {HEADER: sealed}, len(body)), body
+
+
 class ForwardClient:
     """Sends requests to other replicas. `keys()` returns the replica keys."""
 
@@ -117,8 +179,8 @@ class ForwardClient:
         """Requests that were forwarded, and those of them whose replica failed."""
         self._open: dict[asyncio.Timeout, str] = {}
         """The forwards that are under way, each with the owner it is sent to."""
-        self._pools: OrderedDict[tuple[str, int], tuple[HttpPool, RequestHeadEncoder]] = OrderedDict()
-        """By address and maximum number of connections."""
+        self._pools: OrderedDict[tuple[str, str, int], ReplicaPool] = OrderedDict()
+        """By owner, address and maximum number of connections."""
 
     async def forward(
         self, to: Member, request: HttpRequest, reply: HttpReply, principal: Principal, body: bytes
@@ -210,48 +272,26 @@ class ForwardClient:
         *,
         is_long_lived: bool = False,
     ) -> HttpResponse:
-        forward = Forward(
-            to.owner,
-            method,
-            str(principal),
-            hashlib.sha256(body).hexdigest(),
-            time.time(),
-            secrets.token_urlsafe(12),
-            list(headers),
-            principal.profile,
-            principal.label,
-        )
         if not to.address:
             raise PoolClosed  # it has no listener yet
-        pool, heads = await self._pool(to.address, MAX_STREAMS if is_long_lived else LIMIT)
-        sealed = self._keys().seal(KIND, msgspec.to_builtins(forward))
-        if len(sealed) > MAX_HEADER:
-            raise PoolClosed  # the owner would refuse it, so it counts as not reachable
-        head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
-        return await pool.exchange("POST", head, body)
+        pool = await self._pool(to, MAX_STREAMS if is_long_lived else LIMIT)
+        return await pool.post(method, principal, headers, body)
 
-    async def _pool(self, address: str, limit: int) -> tuple[HttpPool, RequestHeadEncoder]:
-        entry = self._pools.get((address, limit))
-        if entry is None:
-            from yarl import URL
-
-            url = URL("http://localhost" if address.startswith(f"{UNIX}:") else address)
-            pool = HttpPool(await _dialler(address), limit=limit, connect=CONNECT, keep=KEEP)
-            entry = (
-                pool,
-                RequestHeadEncoder(url, {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
-            )
-            # Another forward may have made one while the dialler was made.
-            entry = self._pools.setdefault((address, limit), entry)
-        self._pools.move_to_end((address, limit))
+    async def _pool(self, to: Member, limit: int) -> ReplicaPool:
+        key = (to.owner, to.address, limit)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = ReplicaPool(self._keys, to, await _dialler(to.address), limit)
+            pool = self._pools.setdefault(key, pool)  # another forward may have made one while the dialler was made
+        self._pools.move_to_end(key)
         while len(self._pools) > 128:
-            _, (oldest, _) = self._pools.popitem(last=False)
+            _, oldest = self._pools.popitem(last=False)
             await oldest.close()
-        return entry
+        return pool
 
     async def close(self) -> None:
         """Closes all connections."""
-        for pool, _ in self._pools.values():
+        for pool in self._pools.values():
             await pool.close()
         self._pools.clear()
 
@@ -329,6 +369,14 @@ class ForwardGate:
         if forward.to != self._members.me.owner:
             return MISDIRECTED
         return forward
+
+    def proof(self, challenge: bytes) -> bytes | None:
+        """Returns the answer to HELLO, for the header; None if another address than this replica's was dialled.
+
+        Without that, a stranger at an old address could have its questions answered by the replica itself.
+        """
+        me, text = self._members.me, challenge.decode("utf-8", "replace")
+        return self._keys().seal(PROOF, [me.owner, text]).encode() if text.partition(" ")[2] == me.address else None
 
     def _has_room(self, now: float) -> bool:
         nonces = self._nonces

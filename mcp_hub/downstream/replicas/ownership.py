@@ -19,6 +19,7 @@ from mcp_hub.downstream.replicas.forwarding import NotOwner
 from mcp_hub.errors import CallError
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import OWNED_FOR, Claim, Member, Membership
+from mcp_hub.transport.background import BACKGROUND
 
 CLAIM_AGAIN: Final = OWNED_FOR / 8
 """Seconds after which this replica renews a claim, so that the store does not drop it."""
@@ -238,7 +239,7 @@ class Owners:
         """Claims again what this replica owned, and ends what is open for things that others own by now."""
         self._not_before = self._clock() + RECLAIM_WAIT
         if self._reclaiming is None or self._reclaiming.done():
-            self._reclaiming = asyncio.get_running_loop().create_task(self._reclaim())
+            self._reclaiming = BACKGROUND.keep("claims", self._reclaim)
 
     async def _reclaim(self) -> None:
         """Repeats the claims of what this replica owned until each is answered, so that no other's stays here."""

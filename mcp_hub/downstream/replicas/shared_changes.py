@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,15 +16,18 @@ import msgspec
 from mcp_hub.catalog import Route
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config
-from mcp_hub.errors import CallError, HubError
+from mcp_hub.errors import CallError
+from mcp_hub.policy.approvals import IDLE
 from mcp_hub.policy.data_flow import FLOWS
-from mcp_hub.policy.pins import merge_pins, pins_file, pins_in
+from mcp_hub.policy.pins import PinsByServer, merge_pins, pins_file, pins_in
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
-from mcp_hub.store.change_log import TOPIC, Change, ChangeLog
+from mcp_hub.store.change_log import Change, ChangeLog
+from mcp_hub.store.replica_keys import FRESH
 from mcp_hub.text import printable
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.replicas")
 
+MAX_PARTS: Final = 100_000
+"""The most parts of changes whose times are remembered; older ones than the first that is forgotten are refused."""
 MAX_CALLERS: Final = 10_000
 """The most callers whose changes are remembered until they come here; the least recent ones are dropped."""
 _CALLER_KINDS: Final = frozenset({"groups", "used", "approved"})
@@ -58,10 +63,18 @@ class SharedChanges:
         self._tell = tell
         self._by_caller: OrderedDict[str, dict[str, Any]] = OrderedDict()
         """The changes of callers, by the caller's shared name and by the kind of the change."""
-        self._version = 0
+        self._newest_id = b""
+        """The id of the newest change when this replica last began to read."""
+        self._part_times: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        """When what a change sets was last set: by the change's kind, its caller, and the name of the part."""
+        self._began_at = time.time_ns() // 1000
+        self._floor = 0
+        """Changes made before this time are refused, unless a still earlier one of the same part is known.
+
+        It is 0 until the changes from before this replica began have been read.
+        """
         self._reading = asyncio.Lock()
         self._catching_up: asyncio.Task[None] | None = None
-        self._began = False
         self.reload: Callable[[], None] = lambda: None
         """Loads the files of this replica again."""
 
@@ -71,22 +84,22 @@ class SharedChanges:
 
     async def publish(self, kind: ChangeKind, about: str, value: Any) -> None:
         """Publishes a change; returns when all live replicas know it. Raises CallError."""
-        await self._log.append(Change(self._me(), kind, about, value))
+        self._newest_parts(await self._log.append(Change(self._me(), kind, about, value)))
         if kind in _CALLER_KINDS:
             self._remember(about, kind, value)
         await self._tell()
 
-    def noticed(self, versions: Mapping[str, int]) -> None:
-        """Takes the versions of the store's topics; reads new changes in the background."""
-        if versions.get(TOPIC, 0) != self._version and (self._catching_up is None or self._catching_up.done()):
-            self._version = versions.get(TOPIC, 0)
-            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up_quietly())
+    def noticed(self, newest: bytes) -> None:
+        """Takes the id of the newest change; reads new changes in the background."""
+        if newest != self._newest_id and (self._catching_up is None or self._catching_up.done()):
+            self._newest_id = newest
+            self._catching_up = BACKGROUND.keep("changes of replicas", self._catch_up_quietly)
 
     async def _catch_up_quietly(self) -> None:
         try:
             await self.catch_up()
         except CallError:
-            self._version = 0  # read again when the store is back
+            self._newest_id = b""  # read again when the store is back
 
     async def catch_up(self) -> None:
         """Reads and applies the changes that other replicas have published. Raises StoreUnavailable."""
@@ -95,22 +108,61 @@ class SharedChanges:
                 for change in changes:
                     if change.by != self._me():
                         await self._apply_change(change)
-            self._began = True
+            self._floor = max(self._floor, self._began_at - int(FRESH * 1e6))
             if self._log.skipped:
                 self._log.skipped = False
                 log.warning("some changes of other replicas were dropped before they were read here")
 
     async def _apply_change(self, change: Change) -> None:
         try:
+            is_needed = change.at > (self._floor or self._began_at)  # later than this replica has read its files
+            value = self._newest_parts(change)
+            if value is None:
+                return
             if change.kind in _CALLER_KINDS:
-                self._remember(change.about, change.kind, change.value)
+                self._remember(change.about, change.kind, value)
                 caller = self._caller(change.about)
                 if caller is not None:
-                    self._apply(caller, change.kind, change.value)
-            elif self._began:  # older changes are not needed: this replica has just read its files
-                await self._apply_to_hub(change.kind, change.value)
-        except (CallError, HubError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("a change of another replica (%s) was not taken over: %s", change.kind, printable(str(error)))
+                    self._apply(caller, change.kind, value)
+            elif is_needed:
+                await self._apply_to_hub(change.kind, value)
+        except Exception as error:  # the other changes are applied all the same
+            log.warning("a change of another replica (%s) was not taken over: %r", change.kind, printable(str(error)))
+
+    def _newest_parts(self, change: Change) -> Any:
+        """Returns what a change sets and no later change has set; None if there is nothing.
+
+        So a change that somebody puts into the log again has no effect, and all replicas keep the same one of two
+        changes that are made at the same time.
+        """
+        value = change.value
+        if change.kind == "groups":
+            parts = value
+        elif change.kind == "pins":
+            parts = pins_in(value)
+        elif change.kind == "switch":
+            parts = {value[0]: value}
+        elif change.kind == "reload":
+            parts = {"": True}
+        else:
+            parts = {json.dumps(value): value}
+        if change.kind == "approved" and change.about.startswith("principal ") and change.at / 1e6 < time.time() - IDLE:
+            return None  # by now the person would be asked again
+        newest = {
+            name: part for name, part in parts.items() if self._is_newest((change.kind, change.about, name), change.at)
+        }
+        return newest if change.kind in ("groups", "pins") else next(iter(newest.values()), None)
+
+    def _is_newest(self, part: tuple[str, str, str], at: int) -> bool:
+        """Returns whether a part is set later than ever before, and remembers the time."""
+        times = self._part_times
+        if at <= times.get(part, self._floor):
+            return False
+        times[part] = at
+        times.move_to_end(part)
+        if len(times) > MAX_PARTS:
+            self._floor = max(self._floor, times.popitem(last=False)[1])
+        return True
 
     async def close(self) -> None:
         """Stops publishing and reading changes."""
@@ -173,9 +225,9 @@ class SharedChanges:
         elif kind == "pins":
             await self._pin(value)
 
-    async def _pin(self, text: str) -> None:
+    async def _pin(self, pins: PinsByServer) -> None:
         """Records in this replica's file what was pinned at another one."""
-        path, pins = pins_file(self._hub.config), pins_in(text)
+        path = pins_file(self._hub.config)
         if path is None:
             return
         await asyncio.to_thread(merge_pins, path, pins)  # writes nothing if replicas have one file

@@ -188,7 +188,7 @@ class SharedSessions:
             fields = await self._store.execute("HGETALL", self._store.key(f"state:session:{known_as}"))
         except StoreUnavailable:
             return {}
-        return {key.decode(): value.decode() for key, value in dict(fields).items()}
+        return {key.decode("latin-1"): value.decode("latin-1") for key, value in dict(fields).items()}
 
     async def keep(self, session: HandshakeSession, name: str, value: str, seconds: int = LIFE) -> None:
         """Stores a fact about a session for replicas that serve it later."""

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.event_stream import KEEP_ALIVE
 from mcp_hub.errors import CallError
@@ -137,8 +139,10 @@ async def write_rest(
 async def _end_with_errors(stream: StoredStream, after: int) -> list[StoredEvent]:
     """Ends a stream whose replica is gone with errors for the requests that it has not answered."""
     try:
-        requests = decode(await stream.requests() or b"[]")
-    except FrameError:
+        requests = msgspec.convert(
+            decode(await stream.requests() or b"[]"), list[tuple[str | int, str | None, str | None]]
+        )
+    except (FrameError, msgspec.ValidationError):
         requests = []
     answered_ids = {id for event in await stream.all_events() for id in _answered_ids(event.data)}
     unanswered = [request for request in requests if encode(request[0]) not in answered_ids]

@@ -27,6 +27,7 @@ log = logging.getLogger("mcp_hub.replicas")
 
 AGAIN_AFTER: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 """Seconds to wait after each attempt to restore the subscriptions of a session."""
+MAX_TURN_DIGITS: Final = 15
 _TURN: Final = ""
 """The name of the turn's field; all other fields are named by URIs, none of which is empty."""
 
@@ -92,13 +93,14 @@ class WatchedResources:
         """Loads the subscriptions of the former owner, unless the store has lost them. Raises StoreUnavailable."""
         async with self._writing:
             flat = await self._store.execute("HGETALL", self._key)
-            fields = {key.decode(): value for key, value in dict(flat).items()}
-            self._former_turn = int(fields.pop(_TURN, 0))
+            fields = {key.decode("utf-8", "replace"): value for key, value in dict(flat).items()}
+            turn = fields.pop(_TURN, b"")
+            self._former_turn = int(turn) if len(turn) < MAX_TURN_DIGITS and turn.isdigit() else 0
             self._turn = self._former_turn + 1
             self._added.clear()
             self._dropped.clear()
             if self._former_turn:
-                self._uris = set(fields)
+                self._uris = {uri for uri in list(fields)[:MAX_WATCHED] if 0 < len(uri) <= MAX_URI}
                 await self._store.execute("HSET", self._key, _TURN, self._turn)
 
     def let_go(self) -> tuple[int, list[str]]:

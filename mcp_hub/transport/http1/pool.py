@@ -161,6 +161,11 @@ class HttpPool:
         try:
             connection, handle = await self._dialler.dial(lambda: ClientConnection(self))
             connection.socket = handle
+            try:
+                await self.greet(connection)
+            except BaseException:
+                connection.abort()
+                raise
             if self._closed or not connection.alive:
                 connection.abort()
                 raise PoolClosed if self._closed else EmptyReply
@@ -169,6 +174,9 @@ class HttpPool:
             raise
         self._connections.add(connection)
         return connection
+
+    async def greet(self, connection: ClientConnection) -> None:
+        """Does nothing. A subclass may exchange something on each new connection first. Raises HttpFailure."""
 
     def _give_back(self, connection: ClientConnection | None) -> None:
         """Takes back a connection, or the permission to make one (None), that its waiter cannot use any more."""
@@ -196,6 +204,8 @@ class HttpPool:
 
     def released(self, connection: ClientConnection) -> None:
         """Takes back a connection whose exchange is over and that can carry another."""
+        if connection not in self._connections:
+            return  # it is still being greeted
         if self._closed:
             connection.abort()
             return

@@ -21,6 +21,7 @@ from mcp_hub.config.config_files import FileStamp, stamp_of
 from mcp_hub.config.listen import Tls
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1 import server_connection
 from mcp_hub.transport.http1.listener import ConnectionSlot, Listener
 from mcp_hub.transport.http1.server_connection import ServerConnection
@@ -87,7 +88,7 @@ class TlsServer:
         self._listener = listener
         self._certificates = certificates
         self._socket = sock
-        self._task = listener.loop.create_task(self._accept())
+        self._task = BACKGROUND.keep("TLS connections", self._accept)
 
     def close(self) -> None:
         """Stops accepting. Connections that were accepted stay open."""

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mcp_hub.config.store import StoreSettings
-from mcp_hub.downstream.replicas.forwarding import HEADER, KIND, Forward, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import HEADER, KIND, PROOF, Forward, ForwardGate
 from mcp_hub.store import Store
 from mcp_hub.store.membership import Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
@@ -93,6 +93,16 @@ def test_a_forward_for_another_replica_or_an_earlier_lease_is_returned() -> None
     replica = Receiver()
     for address in ("another:1", f"{replica.members.me.id}:0"):
         assert replica.gate.opened(replica.sealed(to=address), BODY) == 421
+
+
+def test_a_replica_proves_who_it_is_only_to_those_that_dialled_its_own_address() -> None:
+    replica = Receiver()
+    challenge = f"random {replica.members.me.address}"
+    proof = replica.gate.proof(challenge.encode())
+    assert proof is not None
+    assert KEYS.open(PROOF, proof.decode()) == [replica.members.me.owner, challenge]
+    for relayed in (b"random http://127.0.0.1:3", b"random ", b"random", b"\xff"):
+        assert replica.gate.proof(relayed) is None
 
 
 @pytest.mark.anyio

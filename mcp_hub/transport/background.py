@@ -1,0 +1,62 @@
+"""Background loops: what has to run as long as its owner does. A loop that fails is logged and begun again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+log = logging.getLogger("mcp_hub")
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 30.0
+STEADY: Final = 60.0
+"""Seconds after which a loop that fails is begun again after FIRST_PAUSE; otherwise each pause is twice as long."""
+MAX_LOGGED: Final = 1000
+"""Kinds of failures that are remembered, so that each is logged once; beyond that, further kinds are only counted."""
+
+
+class BackgroundLoops:
+    """Keeps loops running, and counts how often one was begun again. There is one for the process, `BACKGROUND`."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        self.last_error: str | None = None
+        """The loop that failed last, with the type of its exception; its text may hold secrets and is only logged."""
+        self._logged: set[tuple[str, str]] = set()
+
+    def keep(self, name: str, work: Callable[..., Awaitable[None]], *args: Any) -> asyncio.Task[None]:
+        """Runs `work(*args)` in a task, and again whenever it raises an exception; the task ends when it returns.
+
+        `name` says in the log and in the status which loop it is. Cancel the task to end the loop.
+        """
+        return asyncio.get_running_loop().create_task(self._run(name, work, args), name=name)
+
+    async def _run(self, name: str, work: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            started_at = time.monotonic()
+            try:
+                return await work(*args)
+            except Exception as error:
+                self._note(name, error)
+            pause = FIRST_PAUSE if time.monotonic() - started_at > STEADY else pause
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _note(self, name: str, error: Exception) -> None:
+        """Counts a failure; logs it with its traceback if it is the first of its kind."""
+        self.restarts += 1
+        self.last_error = f"{name}: {type(error).__name__}"
+        if (kind := (name, repr(error)[:200])) not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(kind)
+            log.error("the background loop %r failed and is begun again", name, exc_info=error)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what the status shows of them."""
+        return {"restarts": self.restarts, "last_error": self.last_error}
+
+
+BACKGROUND: Final = BackgroundLoops()
