@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -18,8 +18,9 @@ from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import TEMPLATES, TOOLS
-from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules, strings_in
-from mcp_hub.security.urls import QUICK_WORK, WorkBudget
+from mcp_hub.schema.argument_readings import AmbiguousArguments, argument_texts
+from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UNREADABLE, UrlRules
+from mcp_hub.security.urls import QUICK_WORK, WorkBudget, is_url
 
 META_KEY: Final = "mcp-hub/guard"
 
@@ -77,8 +78,11 @@ class UrlGuard:
     name = "guard"
     keys = (GUARD,)
 
-    def __init__(self, guard: GuardSettings, servers: Mapping[str, Server]) -> None:
+    def __init__(
+        self, guard: GuardSettings, servers: Mapping[str, Server], listed: Callable[[Route], Json | None]
+    ) -> None:
         self._rules = url_rules(guard)
+        self._listed = listed
         self._tools = ToolNames(guard.tools, servers)
         self._browsers = frozenset(server.id for server in servers.values() if server.browser)
         self._message = guard.message
@@ -86,7 +90,7 @@ class UrlGuard:
     @classmethod
     def of(cls, parts: PolicyParts) -> UrlGuard:
         """Makes the policy of a configuration."""
-        return cls(GUARD.of(parts.config), parts.servers)
+        return cls(GUARD.of(parts.config), parts.servers, parts.listed)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources with a forbidden URI."""
@@ -144,27 +148,37 @@ class UrlGuard:
         return await call_next(call)
 
     async def _check(self, call: Call) -> None:
-        arguments = call.params.get("arguments")
-        if (rule := await self._refusing_rule(arguments)) is not None:
+        """Raises GuardBlocked if a reading of the arguments has a forbidden URL; large ones are read in a thread."""
+        arguments, tool = call.params.get("arguments"), self._listed(call.route)
+        schema = tool.get("inputSchema") if tool is not None else None
+        large, work = weighs_more(arguments), WorkBudget(QUICK_WORK)
+        refusal = None if large else self._refusal(arguments, schema, work)
+        if large or work.over:
+            refusal = await in_thread(self._refusal, arguments, schema, WorkBudget())
+        if refusal is not None:
+            rule, message = refusal
             call.refused_by = f"guard: {rule}"
-            raise GuardBlocked(self._message, server=call.route.upstream)
-        refused_scheme = self._rules.refused_scheme
-        scheme = await in_thread(refused_scheme, arguments) if weighs_more(arguments) else refused_scheme(arguments)
-        if scheme is not None:
-            call.refused_by = f"guard: scheme {scheme}"
-            raise GuardBlocked(
-                f"{scheme[:30]}: URLs are not opened by this tool: use an http or https URL.",
-                server=call.route.upstream,
-            )
+            raise GuardBlocked(message, server=call.route.upstream)
 
-    async def _refusing_rule(self, arguments: Any) -> str | None:
-        """Returns the rule that refuses a URL in the arguments; large ones are read in a thread."""
-        if not weighs_more(arguments):
-            work = WorkBudget(QUICK_WORK)
-            rule = self._rules.refuses_any(strings_in(arguments), work)
-            if not work.over:
-                return rule
-        return await in_thread(lambda: self._rules.refuses_any(strings_in(arguments)))
+    def _refusal(self, arguments: Any, schema: Any, work: WorkBudget) -> tuple[str, str] | None:
+        """Returns (the rule that refuses the arguments, what the caller is told), None if none does."""
+        try:
+            for text, for_url, in_plain_text in argument_texts(arguments, schema):
+                counts = not in_plain_text or is_url(text)
+                if counts and (rule := self._rules.refuses(text, work)) is not None:
+                    return (
+                        rule,
+                        self._message if rule != UNREADABLE else f"The arguments have {UNREADABLE}: send fewer.",
+                    )
+                if (scheme := self._rules.refused_scheme(text, for_url=for_url)) is not None:
+                    message = f"{scheme[:30]}: URLs are not opened by this tool: use an http or https URL."
+                    return f"scheme {scheme}", message
+        except AmbiguousArguments as error:
+            message = (
+                f"The arguments cannot be searched for forbidden URLs: {error}. Send lists and objects, not texts."
+            )
+            return "ambiguous arguments", message
+        return None
 
 
 def _literal(route: Route) -> str:

@@ -13,6 +13,7 @@ from mcp_hub.config.entry_rules import SchemaForm
 from mcp_hub.config.field_types import DescriptionLength, check_of, parse_description_length
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, parsed_key
+from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
@@ -30,6 +31,12 @@ from mcp_hub.text import printable
 
 MAX_PATHS: Final = 10_000
 """Tools whose preset paths are cached."""
+
+
+class PresetUnsettable(InvalidParameters):
+    """The caller sent a value in which the preset argument cannot be set."""
+
+    policy, refuses = "preset", True
 
 
 class Preset:
@@ -114,7 +121,10 @@ class Preset:
         return arguments
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Runs the call with the configured values, which replace whatever the caller sent for these arguments."""
+        """Runs the call with the configured values, which replace whatever the caller sent for these arguments.
+
+        Raises PresetUnsettable for JSON in a text where a value is to be set inside of it: some servers would parse it.
+        """
         hidden = self.preset_paths(call) if call.method == TOOLS.act_method else ()
         if not hidden:
             return await call_next(call)
@@ -125,7 +135,12 @@ class Preset:
         large, dropped_count = weighs_more(merged), 0
         for path, value in zip(hidden, values, strict=True):
             args = (merged, path, value, declared)
-            merged, dropped = await in_thread(set_argument, *args) if large else set_argument(*args)
+            try:
+                merged, dropped = await in_thread(set_argument, *args) if large else set_argument(*args)
+            except ValueError as error:
+                call.refused_by = "preset"
+                text = f"The argument {path[0]!r} of {call.exposed!r} {error}."
+                raise PresetUnsettable(text, server=call.route.upstream, executed=False) from None
             dropped_count += dropped
         # The note leaves out names and values, because more people read notes than the configuration.
         call.notes.append(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from mcp_hub.schema.argument_readings import may_hold_json
 from mcp_hub.text import normalized
 
 Json = dict[str, Any]
@@ -47,15 +48,23 @@ def set_argument(arguments: Any, path: Path, value: Any, declared: frozenset[str
 
     Other spellings of the name (case, compatibility forms, `_`, `-`) are removed too, because some servers ignore case
     and use the last of two. Names in `declared` are separate arguments and stay.
+
+    Raises:
+        ValueError: the path leads into a text that a server may parse, or an object is in the place of a list.
     """
     if not path:
         return value, arguments is not None
     step, rest = path[0], path[1:]
+    if _is_json_text(arguments):
+        raise ValueError("must be a list or an object, not JSON in a text")
     if step == EACH:
+        if isinstance(arguments, dict):
+            raise ValueError("must be a list, not an object")
         if not isinstance(arguments, list):
             return arguments, False
         changed = [
-            set_argument(item, rest, value) if isinstance(item, dict | list) else (item, False) for item in arguments
+            set_argument(item, rest, value) if isinstance(item, dict | list) or _is_json_text(item) else (item, False)
+            for item in arguments
         ]
         return [item for item, _ in changed], any(dropped for _, dropped in changed)
     members = arguments if isinstance(arguments, dict) else {}
@@ -72,12 +81,14 @@ def set_argument(arguments: Any, path: Path, value: Any, declared: frozenset[str
 
 
 def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozenset()) -> Any:
-    """Returns `arguments` without the values that `set_argument` would replace at `path`."""
+    """Returns `arguments` without the values that `set_argument` would replace at `path`, or refuse."""
     step, rest = path[0], path[1:]
     if step == EACH:
+        if isinstance(arguments, dict) and rest:
+            return drop_argument(arguments, rest)
         if not isinstance(arguments, list) or not rest:
             return arguments
-        return [drop_argument(item, rest) for item in arguments]
+        return [drop_argument(item, rest) for item in arguments if not _is_json_text(item)]
     if not isinstance(arguments, dict):
         return arguments
     folded = _folded(step)
@@ -85,7 +96,12 @@ def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozens
     if not dropped:
         return arguments
     remaining = {name: value for name, value in arguments.items() if name not in dropped}
-    return {**remaining, step: drop_argument(arguments[step], rest)} if rest and step in dropped else remaining
+    is_kept = rest and step in dropped and not _is_json_text(arguments[step])
+    return {**remaining, step: drop_argument(arguments[step], rest)} if is_kept else remaining
+
+
+def _is_json_text(value: Any) -> bool:
+    return isinstance(value, str) and may_hold_json(value)
 
 
 _MAX_FOLDED: Final = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
@@ -19,8 +19,6 @@ UNREADABLE: Final = "too many URLs to check"
 HUGGINGFACE_MESSAGE: Final = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
 )
-MAX_MEMBERS: Final = 200_000
-"""Members of a value that are searched for URLs; a value with more is refused."""
 MAX_URI: Final = 16_384
 """Characters of a resource's URI or of a link in a result; a longer one is refused."""
 
@@ -44,8 +42,6 @@ _PAGE: Final = re.compile(
 )
 """Matches URLs that open something else than a web page in a browser, such as `file:///`; not `data:` images."""
 _BLANK: Final = re.compile(r"about:blank(?:[?#]|$)", re.IGNORECASE)
-_URL_KEYS: Final = frozenset({"url", "urls", "uri", "uris", "href", "hrefs", "link", "links", "website", "websites"})
-_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 class UrlRules(msgspec.Struct, frozen=True, dict=True):
@@ -67,16 +63,10 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
 
         Returns `UNREADABLE` if `work`, which several texts may share, does not suffice.
         """
-        return self.refuses_any((text,), work)
-
-    def refuses_any(self, texts: Iterable[str], work: WorkBudget | None = None) -> str | None:
-        """Does what `refuses` does for many texts. Returns `UNREADABLE` if the iterator `texts` raises ValueError."""
         if not self:
             return None
-        work = work or WorkBudget()
         try:
-            refusals = (self._refuses(url) for text in texts for url in urls_in(text, work))
-            return next(filter(None, refusals), None)
+            return next(filter(None, map(self._refuses, urls_in(text, work or WorkBudget()))), None)
         except ValueError:
             return UNREADABLE
 
@@ -93,40 +83,16 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
             work.settle(part)
         return refusal
 
-    def refused_scheme(self, arguments: Any) -> str | None:
-        """Returns the first refused scheme of a URL in a tool's arguments; None if there is none.
+    def refused_scheme(self, text: str, *, for_url: bool) -> str | None:
+        """Returns the scheme of a text that is a URL of something else than a web page, None for any other text.
 
-        Under a key such as `url` every scheme but http and https is refused. Elsewhere only a text that is a URL of
-        something else than a web page is.
-
-        Raises:
-            ValueError: the arguments have more than `MAX_MEMBERS` members.
+        With `for_url`, every scheme but http and https is refused.
         """
         if not self:
             return None
-        stack = [(arguments, False)]
-        for _ in range(MAX_MEMBERS):
-            if not stack:
-                return None
-            member, is_url = stack.pop()
-            scheme = None
-            if isinstance(member, str):
-                scheme = self._scheme(member, is_url=is_url)
-            elif isinstance(member, dict):
-                scheme = next(filter(None, (self._scheme(key, is_url=False) for key in member)), None)
-                stack.extend((value, is_url or _means_url(key)) for key, value in member.items())
-            elif isinstance(member, list):
-                stack.extend((value, is_url) for value in member)
-            if scheme is not None:
-                return scheme
-        if stack:
-            raise ValueError("the value has too many members")
-        return None
-
-    def _scheme(self, text: str, *, is_url: bool) -> str | None:
         text = trimmed(text)
         page_match = _PAGE.match(text)
-        match = page_match or (_SCHEME.match(text) if is_url else None)
+        match = page_match or (_SCHEME.match(text) if for_url else None)
         if match is None or _BLANK.match(text) or (page_match is None and _PORT.match(text)):
             return None
         scheme = next(filter(None, match.groups())).lower()
@@ -247,26 +213,3 @@ def _glob(text: str) -> str:
 
 def _parameters(query: str) -> frozenset[str]:
     return frozenset(unquote(pair) for pair in query.split("&") if pair)
-
-
-def _means_url(key: str) -> bool:
-    """Returns whether the name of a member says that it holds URLs, such as `url`, `pageUrl`, `start_urls`."""
-    return not _URL_KEYS.isdisjoint(term.lower() for term in _NAME_WORDS.findall(key))
-
-
-def strings_in(value: Any) -> Iterator[str]:
-    """Yields every text of a JSON value at any depth, keys included. Raises ValueError for too many members."""
-    stack = [value]
-    for _ in range(MAX_MEMBERS):
-        if not stack:
-            return
-        member = stack.pop()
-        if isinstance(member, str):
-            yield member
-        elif isinstance(member, dict):
-            yield from member
-            stack.extend(member.values())
-        elif isinstance(member, list):
-            stack.extend(member)
-    if stack:
-        raise ValueError("the value has too many members")

@@ -45,6 +45,7 @@ _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
 _TRIPLETS: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _DELIMITERS: Final = "/\\?#%;&=+"
+_BLANK: Final = re.compile(r"\s")
 _TOKEN: Final = re.compile(r"[^\s<>\"'`]+")
 _MARK: Final = re.compile(r"[.:%\u3002\uff0e\uff61](?!$)")
 _INNER: Final = re.compile(
@@ -95,6 +96,12 @@ def parse(text: str) -> Url | None:
     """Parses a URL, with or without a scheme; returns None for any other text."""
     parts = _parts(trimmed(text))
     return None if parts is None else parts.url(_path(parts.path))
+
+
+def is_url(text: str) -> bool:
+    """Returns whether a text may be a URL as a whole: no other text is a single word, or begins with a host."""
+    text = trimmed(text)
+    return _BLANK.search(text) is None or _parts(text) is not None
 
 
 def urls_in(text: str, work: WorkBudget | None = None) -> Iterator[Url]:

@@ -1,4 +1,4 @@
-"""No call that a real server answers may be refused by the validation that the hub does by default."""
+"""No call that a real server answers may be refused by the validation that the hub does by default, or by the guard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def result_of(client: StdioClient, tool: str, arguments: Json) -> Json | N
 
 def refused(result: Json | None) -> bool:
     meta = (result or {}).get("_meta") or {}
-    return bool(meta.get("mcp-hub/error", {}).get("code") == "invalid_parameters")
+    return meta.get("mcp-hub/error", {}).get("code") in ("invalid_parameters", "guard_blocked")
 
 
 def sample_calls(server: ArgumentServer, tools: list[Json], place: Place) -> list[tuple[str, Json]]:
@@ -72,7 +72,7 @@ async def wrongly_refused(
         completed += result is not None and not result.get("isError")
         if refused(result):
             result = await result_of(unchecked, prefix + tool, arguments)
-            assert not refused(result), "a hub without validation has refused arguments"
+            assert not refused(result), "a hub without these rules has refused arguments"
             if result is not None and not result.get("isError"):
                 accepted.append(f"{prefix}{tool} {json.dumps(arguments)}")
     return accepted, completed
@@ -88,16 +88,18 @@ async def front(directory: Path, base: str, **rules: Any) -> AsyncIterator[Stdio
         yield client
 
 
-async def test_default_validation_refuses_no_call_that_a_real_server_answers(tmp_path: Path) -> None:
+async def test_neither_validation_nor_the_guard_of_all_tools_refuses_a_call_that_a_real_server_answers(
+    tmp_path: Path,
+) -> None:
     """The servers are started once, behind a hub that refuses nothing; what is tried are hubs in front of it."""
     assert len(ARGUMENT_SERVERS) >= 20
     async with real_servers(tmp_path, ()) as place:
         servers = {server.name: server.entry(place) for server in ARGUMENT_SERVERS}
         plain = {"list_wait": 60, "call_log": False, "expose": "all"}
-        unchecking = {**plain, "defaults": {"validate_arguments": "off"}}
+        unchecking = {**plain, "defaults": {"validate_arguments": "off"}, "guard": "off"}
         async with (
             network_hub(tmp_path, servers, **unchecking) as (_, base),
-            front(tmp_path / "checked", base, **plain) as checked,
+            front(tmp_path / "checked", base, **plain, guard={"tools": ["*"]}) as checked,
             front(tmp_path / "unchecked", base, **unchecking) as unchecked,
         ):
             tools = (await checked.request("tools/list"))["tools"]

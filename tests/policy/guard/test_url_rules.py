@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import urllib.parse
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_hub.schema.argument_readings import argument_texts
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.security.urls import parse, urls_in
 from tests.tiers import EXAMPLES
 
 RULES = UrlRules()
+Json = dict[str, Any]
 
 GUARDED = [
     "https://huggingface.co/datasets/squad",
@@ -325,30 +328,35 @@ TEXTS_WITHOUT_URL = [
 ]  # fmt: skip
 
 
+def refused_scheme(arguments: Json, rules: UrlRules = RULES) -> str | None:
+    texts = argument_texts(arguments, None)
+    return next(filter(None, (rules.refused_scheme(found.text, for_url=found.for_url) for found in texts)), None)
+
+
 @pytest.mark.parametrize("text", OTHER_SCHEMES)
 @pytest.mark.parametrize("place", ["url", "page", "element"])
 def test_a_non_web_url_is_found_in_any_argument(text: str, place: str) -> None:
-    assert UrlRules().refused_scheme({"options": [{place: text}]}) is not None
-    assert UrlRules(huggingface=False).refused_scheme({place: text}) is None  # there are no rules
+    assert refused_scheme({"options": [{place: text}]}) is not None
+    assert refused_scheme({place: text}, UrlRules(huggingface=False)) is None  # there are no rules
 
 
 @pytest.mark.parametrize("key", ["url", "URL", "pageUrl", "start_urls", "href", "uri"])
 def test_url_arguments_accept_only_schemes_known_to_be_harmless(key: str) -> None:
     for text in (*OTHER_SCHEMES, *ONLY_AS_A_URL):
-        assert UrlRules().refused_scheme({key: [text]}) is not None, text
+        assert refused_scheme({key: [text]}) is not None, text
     for text in WEB:
-        assert UrlRules().refused_scheme({key: [text]}) is None, text
+        assert refused_scheme({key: [text]}) is None, text
 
 
 @pytest.mark.parametrize("text", [*TEXTS_WITHOUT_URL, *WEB])
 @pytest.mark.parametrize("key", ["text", "element", "function", "curly"])
 def test_words_before_a_colon_are_not_schemes(key: str, text: str) -> None:
-    assert UrlRules().refused_scheme({key: text}) is None
+    assert refused_scheme({key: text}) is None
 
 
 def test_a_scheme_can_be_allowed() -> None:
     rules = UrlRules(allow=("file:", "DATA:"))
-    assert rules.refused_scheme({"url": "FILE:///x"}) is None
-    assert rules.refused_scheme({"url": "data:text/html,x"}) is None
-    assert rules.refused_scheme({"url": "view-source:file:///x"}) == "view-source"
+    assert refused_scheme({"url": "FILE:///x"}, rules) is None
+    assert refused_scheme({"url": "data:text/html,x"}, rules) is None
+    assert refused_scheme({"url": "view-source:file:///x"}, rules) == "view-source"
     assert rules.refuses("https://huggingface.co/datasets/x") is not None
