@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub import Hub
 from tests.fakes.client import StdioClient, hub
 from tests.fakes.forks import python_with_sdk
 from tests.peers.argument_servers import SERVERS1
@@ -159,3 +160,20 @@ async def test_files_of_json_can_be_written_by_a_guarded_tool(tmp_path: Path) ->
                 path = place.file.with_name(name)
                 assert await code_of(client, "files__write_file", {"path": str(path), "content": content}) is None
                 assert path.read_text() == content
+
+
+async def test_no_other_way_to_call_a_tool_gets_past_the_rules(tmp_path: Path) -> None:
+    text = FORBIDDEN["the guard"]
+    async with front(tmp_path, "sdk2", meta_tools=True, code_mode={"enabled": True, "writes": True}) as client:
+        await client.tool_names()
+        inner = {"tool": "s__scrape_list", "arguments": {"urls": text}}
+        assert await code_of(client, "hub_call", inner) == "guard_blocked"
+        programs = (f"await s__scrape_list(urls={text!r})", 'await s__send(items=\'[{"token": "theirs"}]\')')
+        assert [(await client.call("hub_run", {"code": code}))["isError"] for code in programs] == [True, True]
+        await client.call("hub_run", {"code": "await s__send(items=[{'v': '1', 'token': 'theirs'}])"})
+    config = {"servers": {"s": entry("sdk1", tmp_path / "record", preset={"send": {"items[].token": "ours"}})}, **RULES}
+    async with Hub(config) as program:
+        for tool, arguments in (("scrape_list", {"urls": text}), ("send", {"items": '[{"token": "theirs"}]'})):
+            result = await program.call("s", tool, arguments)
+            assert result["_meta"]["mcp-hub/error"]["code"] in ("guard_blocked", "invalid_parameters")
+    assert received(tmp_path) == [[{"v": "1", "token": "ours"}]]
