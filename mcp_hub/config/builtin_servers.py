@@ -19,7 +19,7 @@ from mcp_hub.config.models import IMPLICIT_BUILTINS, LOCAL_BUILTINS, Builtin, Co
 from mcp_hub.config.syntax import UnreadableText
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.file_access import DEFAULT_ROOT_MODES, ROOT_MODES, RawTextPolicy, RootMode, overlapping, root_name
-from mcp_hub.security.private_files import refuse_foreign
+from mcp_hub.security.private_files import FileTooLarge, read_regular
 from mcp_hub.text import printable
 
 BUILTINS: Final[Mapping[str, Builtin]] = {name: name for name in get_args(Builtin) if name not in IMPLICIT_BUILTINS}
@@ -143,7 +143,7 @@ def read_name_and_description(directory: str | Path) -> tuple[str, str]:
             f"The {SKILL_FILE} file in '{directory}' must have a YAML Front Matter including `name` and `description` "
             "fields."
         )
-    return str(name), str(description)
+    return " ".join(str(name).split()), str(description)
 
 
 def read_skill(directory: Path) -> Skill:
@@ -157,9 +157,9 @@ def read_skill(directory: Path) -> Skill:
 
 def _front_matter(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            refuse_foreign(path, file.fileno(), "what models are told")
-            content = file.read(MAX_SKILL_FILE + 1)
+        content, _ = read_regular(path, MAX_SKILL_FILE, "what models are told")
+    except FileTooLarge:
+        raise ValueError(f"The file '{path}' is larger than {MAX_SKILL_FILE:,} bytes.") from None
     except OSError as error:
         raise ValueError(f"The file '{path}' cannot be read: {error.strerror}.") from None
     except ConfigError as error:

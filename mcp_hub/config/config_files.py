@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from mcp_hub import codes
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.syntax import MAX_DEPTH, MAX_VALUES, ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import refuse_foreign
+from mcp_hub.security.private_files import EXECUTED, FileTooLarge, read_regular
 from mcp_hub.text import printable
 
 MAX_FILE = 1024 * 1024
@@ -91,20 +90,14 @@ def read_document(path: Path) -> ConfigDocument:
 
 def _read(path: Path) -> tuple[bytes, tuple[str, ...]]:
     try:
-        # Checked before it is opened, as opening a pipe without a writer blocks.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{path}: is not a file", codes.FILE_UNREADABLE)
-        with path.open("rb") as file:
-            warnings = refuse_foreign(path, file.fileno())
-            content = file.read(MAX_FILE + 1)
+        return read_regular(path, MAX_FILE, EXECUTED)
+    except FileTooLarge:
+        raise ConfigError(f"{path.name}: the file is larger than {MAX_FILE} bytes", codes.FILE_TOO_LARGE) from None
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file. {HOW_TO_CREATE}", codes.FILE_MISSING) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise ConfigError(f"{path}: cannot be read: {reason}", codes.FILE_UNREADABLE) from None
-    if len(content) > MAX_FILE:
-        raise ConfigError(f"{path.name}: the file is larger than {MAX_FILE} bytes", codes.FILE_TOO_LARGE)
-    return content, warnings
 
 
 HOW_TO_CREATE = """Create one with `mcp-hub setup`, or write servers.yaml with these lines:
@@ -182,7 +175,7 @@ def syntax_error_in(files: Iterable[FileStamp]) -> str | None:
     for path, _, size, _ in files:
         try:
             if size <= MAX_COMPILED:
-                ast.parse(Path(path).read_bytes(), path)
+                ast.parse(read_regular(Path(path), MAX_COMPILED)[0], path)
         except SyntaxError as error:
             return f"{path}:{error.lineno}: {error.msg}"
         except (OSError, ValueError, RecursionError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
@@ -20,7 +19,7 @@ from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
 from mcp_hub.config.settings import Frozen
 from mcp_hub.config.variables import UnresolvedVariable, read_dotenv
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import refuse_foreign
+from mcp_hub.security.private_files import read_regular
 from mcp_hub.text import printable
 
 Grant = Literal["authorization_code", "client_credentials"]
@@ -303,14 +302,9 @@ def _forwarded_names(fields: Fields) -> list[str]:
 def _env_file(path: Path, fields: Fields) -> dict[str, str]:
     fields.scope.read.add(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UnresolvedVariable("is not a file", codes.VALUE_FILE_UNREADABLE)
-        with path.open("rb") as file:
-            for warning in refuse_foreign(path, file.fileno(), "what a server is started with"):
-                fields.warning(fields.values["env_file"].at, warning, warning.code)
-            content = file.read(MAX_ENV_FILE + 1)
-        if len(content) > MAX_ENV_FILE:
-            raise UnresolvedVariable("is too large", codes.VALUE_FILE_UNREADABLE)
+        content, warnings = read_regular(path, MAX_ENV_FILE, "what a server is started with")
+        for warning in warnings:
+            fields.warning(fields.values["env_file"].at, warning, warning.code)
         values = read_dotenv(content.decode("utf-8-sig"), fields.scope)
     except UnicodeDecodeError:
         raise UnresolvedVariable("is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None

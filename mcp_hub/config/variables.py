@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import refuse_foreign
+from mcp_hub.security.private_files import read_regular
 from mcp_hub.text import printable
 
 MAX_SECRET_FILE = 64 * 1024
@@ -207,15 +206,7 @@ def _file(text: str, scope: VariableScope) -> str:
     scope.read.add(path)
     display_path = printable(str(path))
     try:
-        # Reading a pipe or a device could block or never end.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UnresolvedVariable(f"{display_path} is not a file", codes.VALUE_FILE_UNREADABLE)
-        with path.open("rb") as file:
-            refuse_foreign(path, file.fileno(), "what is in the configuration")
-            content = file.read(MAX_SECRET_FILE + 1)
-        if len(content) > MAX_SECRET_FILE:
-            text = f"the file {display_path} is larger than {MAX_SECRET_FILE // 1024} KiB"
-            raise UnresolvedVariable(text, codes.VALUE_FILE_UNREADABLE)
+        content, _ = read_regular(path, MAX_SECRET_FILE, "what is in the configuration")
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise UnresolvedVariable(f"the file {display_path} is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None

@@ -15,6 +15,7 @@ from mcp_hub.config.extras import Extra, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.probes import clock_offset, in_parallel
+from mcp_hub.security.private_files import open_regular
 from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.servers.builtin.chromium import NoChromium, find, needs_no_sandbox
 from mcp_hub.text import printable
@@ -68,7 +69,7 @@ def _is_same(file: Path, own: Path) -> bool:
     if file.resolve() == own.resolve():
         return True
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             first_line = stream.readline(1000).decode("utf-8", "replace").strip()
     except OSError:
         return False

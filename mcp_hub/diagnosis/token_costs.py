@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ from mcp_hub.hub.hub_status import running_hubs
 from mcp_hub.observability.record_sinks import KEPT_FILES
 from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.private_files import open_regular
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -84,6 +86,10 @@ def calls_of(hub: Engine) -> CallCounts:
     return calls
 
 
+MAX_READ: Final = 64 * 1024 * 1024
+"""Bytes at the end of each file that are read. The hub's own files have 10 MiB."""
+
+
 def _files(newest: Path) -> Iterator[Path]:
     yield newest
     yield from (newest.with_name(f"{newest.name}.{number}") for number in range(1, KEPT_FILES + 1))
@@ -91,7 +97,8 @@ def _files(newest: Path) -> Iterator[Path]:
 
 def _read(path: Path, calls: CallCounts) -> None:
     decoder = msgspec.json.Decoder(_Line)
-    with contextlib.suppress(OSError), path.open("rb") as lines:
+    with contextlib.suppress(OSError), open_regular(path) as lines:
+        lines.seek(max(0, lines.seek(0, os.SEEK_END) - MAX_READ))
         while data := lines.readline(MAX_LINE):
             try:
                 line = decoder.decode(data)

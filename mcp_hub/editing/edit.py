@@ -22,6 +22,7 @@ from mcp_hub.config.secret_values import secret_texts
 from mcp_hub.editing import EditedText, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
 from mcp_hub.security.file_lock import locked_directory
+from mcp_hub.security.private_files import FileTooLarge, read_regular
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
@@ -134,19 +135,15 @@ def read_bytes(path: Path) -> bytes | None:
     """
     name = printable(str(path))
     try:
-        # Checked before it is opened, as opening a pipe without a writer blocks.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise EditRefused(f"{name}: is not a file")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE + 1)
+        return read_regular(path, MAX_FILE)[0]
     except FileNotFoundError:
         return None
+    except FileTooLarge:
+        text = f"{name}: the file is larger than {MAX_FILE:,} bytes; it is not one that a person edits"
+        raise EditRefused(text) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise EditRefused(f"{name}: cannot be read: {reason}") from None
-    if len(content) > MAX_FILE:
-        raise EditRefused(f"{name}: the file is larger than {MAX_FILE:,} bytes; it is not one that a person edits")
-    return content
 
 
 def _check_replaceable(path: Path) -> None:

@@ -29,7 +29,7 @@ from mcp_hub.security.pinning import (
     instructions_difference,
     record_of,
 )
-from mcp_hub.security.private_files import newer_format, refuse_foreign
+from mcp_hub.security.private_files import FileTooLarge, newer_format, read_regular
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -96,17 +96,15 @@ def pin_mode(config: Config, server: Server) -> PinMode:
 def read_pins(path: Path) -> PinsByServer:
     """Returns the recorded pins, {} if there is no file. Raises ConfigError if it cannot be read or trusted."""
     try:
-        with path.open("rb") as file:
-            refuse_foreign(path, file.fileno(), "which tools are let through")
-            content = file.read(MAX_SIZE + 1)
+        content, _ = read_regular(path, MAX_SIZE, "which tools are let through")
     except FileNotFoundError:
         return {}
+    except FileTooLarge:
+        text = f"{path}: the file is larger than {MAX_SIZE} bytes; delete it and run `mcp-hub pin`"
+        raise ConfigError(text, codes.PINS_UNREADABLE) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise ConfigError(f"{path}: the pins cannot be read: {reason}", codes.PINS_UNREADABLE) from None
-    if len(content) > MAX_SIZE:
-        text = f"{path}: the file is larger than {MAX_SIZE} bytes; delete it and run `mcp-hub pin`"
-        raise ConfigError(text, codes.PINS_UNREADABLE)
     try:
         value = json.loads(content)
         if (newer := newer_format(value, FORMAT)) is not None:

@@ -29,7 +29,7 @@ from mcp_hub.protocol.frames import decode
 from mcp_hub.registry import Argument, Package, RegistryError, Setting, Template, UserInput
 from mcp_hub.registry.launch import check_launch
 from mcp_hub.registry.origin_client import OriginClient, OriginRedirect
-from mcp_hub.security.private_files import remove_tree
+from mcp_hub.security.private_files import read_regular, remove_tree
 from mcp_hub.text import find_hidden_characters, printable
 from mcp_hub.transport.egress import Egress
 
@@ -178,8 +178,7 @@ async def _download(url: str, egress: Egress | None) -> bytes:
 
 def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
     try:
-        with (directory / "manifest.json").open("rb") as file:
-            manifest: Any = decode(file.read(MAX_MANIFEST))
+        manifest: Any = decode(read_regular(directory / "manifest.json", MAX_MANIFEST)[0])
         server = manifest["server"]["mcp_config"]
         user_config = manifest.get("user_config") or {}
         command, args, env = server["command"], server.get("args") or [], server.get("env") or {}

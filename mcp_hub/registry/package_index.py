@@ -12,6 +12,7 @@ from mcp_hub.registry import RegistryError
 from mcp_hub.registry.origin_client import JsonClient
 from mcp_hub.registry.server_json import VERSION
 from mcp_hub.registry.versions import is_final, order_of
+from mcp_hub.security.private_files import read_regular
 from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress
 
@@ -102,8 +103,7 @@ class PackageIndex:
 
 def _settings(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_SETTINGS).decode("utf-8", "replace")
+        return read_regular(path, MAX_SETTINGS)[0].decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +18,7 @@ from mcp_hub.registry import Listing, RegistryError
 from mcp_hub.registry.origin_client import JsonClient
 from mcp_hub.registry.server_json import NAME, read_answer
 from mcp_hub.registry.versions import order_of
+from mcp_hub.security.private_files import read_regular
 from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress
 
@@ -209,14 +208,7 @@ def is_registry_name(text: str) -> bool:
 def _content(path: Path) -> Any:
     display_path = printable(str(path), 300)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise RegistryError(f"{display_path} is not a file")
-            content = file.read(MAX_FILE + 1)
-        if len(content) > MAX_FILE:
-            raise RegistryError(f"{display_path} is larger than {MAX_FILE:,} bytes")
-        return decode(content)
+        return decode(read_regular(path, MAX_FILE)[0])
     except (ValueError, RecursionError):
         raise RegistryError(f"{display_path} is not JSON") from None
     except OSError as error:

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
-from mcp_hub.security.private_files import PrivateDirectory
+from mcp_hub.security.private_files import PrivateDirectory, open_regular
 
 TOOL: Final = 0.8
 SERVER: Final = 0.4
@@ -66,6 +66,8 @@ class StaticModel:
 
     def __init__(self, vectors: Path, tokenizer: Path) -> None:
         try:
+            for path in (vectors, tokenizer):
+                open_regular(path).close()
             with safe_open(vectors, "numpy") as file:
                 tables = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             self._tokenizer = Tokenizer.from_file(str(tokenizer))

@@ -1,4 +1,6 @@
-"""Files that other users must not change: private files (0700, 0600), and files that decide what is executed.
+"""Reading people's files without waiting, and files that other users must not change.
+
+The latter are private files (0700, 0600), and files that decide what is executed.
 
 On Windows, where files have no mode, their access control lists are checked (`access_lists`), but not their owners.
 `PendingWrites` retries writes that fail for a while, such as on a full disk.
@@ -16,9 +18,9 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
@@ -51,6 +53,86 @@ def newer_format(value: Any, known: int) -> str | None:
     )
 
 
+MAX_PEM: Final = 16 * 1024 * 1024
+"""The largest file of certificates and keys that is read, in bytes. Those of a system have some 250 KB."""
+
+
+class NotAFile(OSError):
+    """The path is a directory, a pipe, a device or something else that is not a regular file."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(errno.EINVAL, "it is not a file", str(path))
+
+
+class FileTooLarge(OSError):
+    """The file is larger than what is read."""
+
+    def __init__(self, path: Path | str, limit: int) -> None:
+        super().__init__(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
+
+
+def open_regular(
+    path: Path | str, limit: int | None = None, *, flags: int = 0, directory: int | None = None
+) -> BinaryIO:
+    """Opens a regular file to read it. It never waits, as opening a pipe without a writer would.
+
+    Args:
+        path: the file.
+        limit: the largest size in bytes; None: any.
+        flags: further flags of `os.open`.
+        directory: the descriptor of the directory in which the path begins.
+
+    Raises:
+        NotAFile, FileTooLarge, OSError: the file cannot be read.
+    """
+    # Checked before it is opened too, as opening a device can have effects. A link is followed only by `os.stat`.
+    if not _is_regular(os.stat(path, dir_fd=directory)):
+        raise NotAFile(path)
+    for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    descriptor = os.open(path, os.O_RDONLY | flags, dir_fd=directory)
+    try:
+        status = os.fstat(descriptor)
+        if not _is_regular(status):
+            raise NotAFile(path)
+        if limit is not None and status.st_size > limit:
+            raise FileTooLarge(path, limit)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _is_regular(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def read_regular(path: Path, limit: int, decides: str | None = None) -> tuple[bytes, tuple[CodedText, ...]]:
+    """Returns the content of a regular file, and warnings about who can change it.
+
+    `decides` is the end of the sentence `the file decides ...`; None: whose file it is does not matter.
+
+    Raises:
+        NotAFile, FileTooLarge, OSError: the file cannot be read.
+        ConfigError: other users can change the file, and it decides something.
+    """
+    with open_regular(path, limit) as file:
+        warnings = () if decides is None else refuse_foreign(path, file.fileno(), decides)
+        content = file.read(limit + 1)  # it may grow
+    if len(content) > limit:
+        raise FileTooLarge(path, limit)
+    return content, warnings
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Returns the directory for the hub's persistent state of this user."""
+    if base := environ.get("XDG_STATE_HOME"):
+        return Path(base) / "mcp-hub"
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("mcp-hub", appauthor=False))
+
+
 class PrivateDirectory:
     """The files of one directory, which only this user can read and write.
 
@@ -68,14 +150,8 @@ class PrivateDirectory:
     def read(self, name: str, limit: int) -> bytes:
         """Returns the whole file. Raises ValueError if it is larger than `limit` bytes."""
         path = self.directory / name
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        try:
-            # Checked first: `fdopen` fails for a directory and leaves the descriptor open.
-            _check_private(os.fstat(descriptor), path, stat.S_ISREG)
-        except ValueError:
-            os.close(descriptor)
-            raise
-        with os.fdopen(descriptor, "rb") as file:
+        with open_regular(path, flags=getattr(os, "O_NOFOLLOW", 0)) as file:
+            _check_private(os.fstat(file.fileno()), path, stat.S_ISREG)
             data = file.read(limit + 1)
         if len(data) > limit:
             raise ValueError(f"{path} is larger than {limit:,} bytes")

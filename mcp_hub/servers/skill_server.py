@@ -7,10 +7,9 @@ import base64
 import hashlib
 import mimetypes
 import os
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, BinaryIO, ClassVar, Final
 from urllib.parse import quote
 
 from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, front_matter
@@ -27,14 +26,13 @@ from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import LEFT_OUT_KEY, MAX_NAME, RESOURCES, SKILLS, TEMPLATES
 from mcp_hub.protocol.skill_entries import MAX_BYTES, SKILLS_EXTENSION
-from mcp_hub.security.private_files import refuse_foreign
+from mcp_hub.security.private_files import open_regular, refuse_foreign
 from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 from mcp_hub.version import VERSION
 
 MAX_FILE: Final = 8 * 1024 * 1024
 """Most bytes of a file that is served."""
 _DIRECTORY_FLAGS: Final = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_FILE_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_file(directory: Path, file: str) -> bytes:
@@ -43,12 +41,7 @@ def read_file(directory: Path, file: str) -> bytes:
     Raises OSError if it does not exist, is not a regular file or can be written by other users, and ValueError if it is
     larger than `MAX_FILE`.
     """
-    descriptor = _open_file(directory, file.split("/"))
-    # Checked first: `fdopen` fails for a directory and leaves the descriptor open.
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{file} is not a file")
-    with os.fdopen(descriptor, "rb") as stream:
+    with _open_file(directory, file.split("/")) as stream:
         try:
             refuse_foreign(directory.joinpath(*file.split("/")), stream.fileno(), "what models are told")
         except ConfigError as error:
@@ -59,19 +52,19 @@ def read_file(directory: Path, file: str) -> bytes:
     return content
 
 
-def _open_file(directory: Path, parts: list[str]) -> int:
+def _open_file(directory: Path, parts: list[str]) -> BinaryIO:
     if os.open not in os.supports_dir_fd:
         path = directory.joinpath(*parts)
         if path.resolve() != directory.resolve().joinpath(*parts):
             raise OSError("a link leads elsewhere")
-        return os.open(path, os.O_RDONLY | _FILE_FLAGS)
+        return open_regular(path)
     folder = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         for part in parts[:-1]:
             inner = os.open(part, os.O_RDONLY | _DIRECTORY_FLAGS, dir_fd=folder)
             os.close(folder)
             folder = inner
-        return os.open(parts[-1], os.O_RDONLY | _FILE_FLAGS, dir_fd=folder)
+        return open_regular(parts[-1], flags=getattr(os, "O_NOFOLLOW", 0), directory=folder)
     finally:
         os.close(folder)
 

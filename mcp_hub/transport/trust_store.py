@@ -12,6 +12,7 @@ from typing import Final
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
+from mcp_hub.security.private_files import MAX_PEM, open_regular
 from mcp_hub.text import printable
 
 _USUAL_STORES: Final = (
@@ -68,6 +69,8 @@ def tls_context(
 
 
 def _openssl_context(authorities: str) -> ssl.SSLContext:
+    if authorities:
+        _refuse_unreadable("SSL_CERT_FILE", authorities)  # before OpenSSL reads it by itself
     context = ssl.create_default_context()
     if authorities:
         _load(context, "SSL_CERT_FILE", authorities)
@@ -78,7 +81,16 @@ def _openssl_context(authorities: str) -> ssl.SSLContext:
     return context
 
 
+def _refuse_unreadable(source: str, file: str) -> None:
+    """Refuses what is not a file: OpenSSL would wait for a pipe, and read a device to its end."""
+    try:
+        open_regular(file, MAX_PEM).close()
+    except (OSError, ValueError) as error:
+        raise _unusable(source, file, error, "cannot be read") from None
+
+
 def _load(context: ssl.SSLContext, source: str, file: str) -> None:
+    _refuse_unreadable(source, file)
     try:
         context.load_verify_locations(cafile=file)
     except (OSError, ValueError) as error:
@@ -86,15 +98,14 @@ def _load(context: ssl.SSLContext, source: str, file: str) -> None:
 
 
 def _load_client_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    _refuse_unreadable("client_cert", cert)
+    if key is not None:
+        _refuse_unreadable("client_key", key)
     try:
         # Without a password function, OpenSSL would prompt on the terminal for that of an encrypted key.
         context.load_cert_chain(cert, key, password=lambda: b"")
     except (OSError, ValueError) as error:
         source, file = ("client_cert", cert) if key is None else ("client_key", key)
-        if not os.access(cert, os.R_OK):
-            raise _unusable("client_cert", cert, error, "") from None
-        if not os.access(file, os.R_OK):
-            raise _unusable(source, file, error, "") from None
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
             problem = f"is not the private key of {cert}"
         elif b"ENCRYPTED" in Path(file).read_bytes():

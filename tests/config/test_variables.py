@@ -85,7 +85,7 @@ def test_an_unset_variable_disables_only_its_server(tmp_path: Path) -> None:
         ("${UNSET:-${NAME}}", "braces inside"),
         ("${file:nope}", "cannot be read: No such file or directory"),
         ("${file:.}", "is not a file"),
-        ("${file:large}", "is larger than 64 KiB"),
+        ("${file:large}", "is larger than 65,536 bytes"),
         ("${file:binary}", "is not UTF-8 text"),
     ],
 )

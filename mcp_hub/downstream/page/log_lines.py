@@ -11,6 +11,7 @@ from mcp_hub.downstream.page.endpoints import Json
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.frames import FrameError, decode
+from mcp_hub.security.private_files import open_regular
 from mcp_hub.text import new_lines
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def _earlier_records(hub: Engine) -> list[Json]:
 
 def _tail(path: Path, run: str) -> list[Json]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - MAX_TAIL))
             lines = file.read(MAX_TAIL).split(b"\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import stat
 import sys
 import threading
 import traceback
@@ -65,6 +66,8 @@ def refuse_writable_module(spec: ModuleSpec) -> None:
             status = path.stat()
         except OSError:
             continue  # there is no compiled file, or the import itself reports the error
+        if not stat.S_ISREG(status.st_mode):
+            raise ImportError(f"{path}: it is not a file", name=spec.name, path=spec.origin)  # a pipe would block
         try:
             refuse_open_to_others(path, status)
         except ValueError as error:

@@ -20,6 +20,7 @@ from mcp_hub.codes import CodedText
 from mcp_hub.config.config_files import FileStamp, stamp_of
 from mcp_hub.config.listen import Tls
 from mcp_hub.errors import ConfigError
+from mcp_hub.security.private_files import MAX_PEM, open_regular
 from mcp_hub.text import printable
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1 import server_connection
@@ -214,8 +215,7 @@ def _no_password() -> bytes:
 
 def _check_readable(setting: str, path: Path) -> None:
     try:
-        with path.open("rb") as file:
-            file.read(1)
+        open_regular(path, MAX_PEM).close()
     except OSError as error:
         text = f"{setting}: {path} cannot be read: {error.strerror or error}"
         raise ConfigError(text, codes.TLS_FILE_UNREADABLE) from None
