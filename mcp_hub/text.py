@@ -25,6 +25,33 @@ def printable(text: str, limit: int = 500) -> str:
     return cut + "…" if len(text) > limit else cut
 
 
+def quoted(text: str) -> str:
+    """Returns a foreign text as a block quote of Markdown, so that no line of it looks like one of the hub's own.
+
+    Headings, rules, open code blocks and HTML end with the quote. Whatever some reader takes for a line end is one.
+    """
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+
+
+def with_ends(text: str) -> str:
+    """Returns a text of Markdown with the end of an open code block or comment, so that other text can follow."""
+    end = ""
+    for line in text.splitlines():
+        fence = _FENCE.match(line)
+        if end == "-->":
+            end = "" if end in line else end
+        elif end:
+            end = "" if fence is not None and fence[1].startswith(end) and not fence[2].strip() else end
+        elif fence is not None:
+            end = fence[1]
+        elif line.rfind("<!--") > line.rfind("-->"):
+            end = "-->"
+    return f"{text}\n{end}" if end else text
+
+
 def _escape(char: str) -> str:
     if char == "\t":
         return " "

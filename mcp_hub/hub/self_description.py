@@ -13,7 +13,7 @@ from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ProtocolError
 from mcp_hub.security.screening import MAX_INSTRUCTIONS
-from mcp_hub.text import printable
+from mcp_hub.text import printable, quoted
 from mcp_hub.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 MAX_OF_ALL: Final = 16_384
 _PREFACE: Final = (
     "These are the tools, resources and prompts of several servers. The part of a name before '__' is the server's. "
-    "What the servers say of themselves follows."
+    "What each server says of itself follows as a quote below its name."
 )
 
 
@@ -42,7 +42,7 @@ def merge_instructions(instructions: Iterable[tuple[str, str | None]], notes: st
         body = text.strip()
         if len(body) > MAX_INSTRUCTIONS:
             body = f"{body[:MAX_INSTRUCTIONS]}… (cut)"
-        part = f"## {server}\n{body}"
+        part = f"## {printable(server, 100)}\n{quoted(body)}"
         if len(part) > remaining:
             omitted.append(server)
             continue

@@ -21,6 +21,7 @@ from mcp_hub.protocol.kinds import TEMPLATES, TOOLS
 from mcp_hub.schema.argument_readings import AmbiguousArguments, argument_texts
 from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UNREADABLE, UrlRules
 from mcp_hub.security.urls import QUICK_WORK, WorkBudget, is_url
+from mcp_hub.text import with_ends
 
 META_KEY: Final = "mcp-hub/guard"
 
@@ -109,7 +110,7 @@ class UrlGuard:
         if kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
             return item
         description, meta = item.wire.get("description"), item.wire.get("_meta")
-        prefix = f"{description}\n\n" if isinstance(description, str) and description else ""
+        prefix = f"{with_ends(description)}\n\n" if isinstance(description, str) and description else ""
         wire = {
             **item.wire,
             "description": prefix + self._rule,

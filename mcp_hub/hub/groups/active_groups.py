@@ -162,7 +162,7 @@ def contents_of(catalog: Catalog) -> str:
         remaining -= sizes[fitting_count]
         fitting_count += 1
     for number, server in enumerate(servers[:fitting_count]):
-        purpose = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
+        purpose = summary(catalog.about(server), MAX_PURPOSE).rstrip(".").replace(";", ",") or _topics(names[server])
         size = estimate_tokens(f": {purpose}")
         if purpose and size <= remaining:
             parts[number] += f": {purpose}"
