@@ -41,6 +41,7 @@ TOO_MANY_HUBS: Final = "HUB-129"
 MACHINE_OVER_NETWORK: Final = "HUB-130"
 DUPLICATE: Final = "HUB-131"
 FILE_OVERLAID: Final = "HUB-132"
+NOT_TRUSTED: Final = "HUB-133"
 
 # Servers that are processes
 PROGRAM_MISSING: Final = "HUB-201"

@@ -29,6 +29,7 @@ COMMANDS = {
     "status": "show the state of your running hubs and of their servers",
     "open": "open the live page of a running hub in the browser",
     "logs": "show the calls of a running hub, and what its servers write to stderr",
+    "trust": "use the configuration of a directory, after you have seen what it starts",
     "add": "add a server: by name, address or command line",
     "remove": "take a server out of the configuration",
     "enable": "switch a server on",

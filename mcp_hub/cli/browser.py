@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from mcp_hub.cli import FAILED, OK, json_text
-from mcp_hub.cli.startup import add_config_arguments, load
-from mcp_hub.config import default_path
+from mcp_hub.cli.startup import add_config_arguments, found_config, load
 from mcp_hub.config.extras import missing
 from mcp_hub.errors import ConfigError
 from mcp_hub.servers.builtin.chromium import find, installed_below, needs_no_sandbox
@@ -46,11 +45,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _configured_executables(options: argparse.Namespace) -> dict[str, str | None]:
     """Returns `{server id: executable}` of the browser servers; None is a browser that is still to be found."""
-    if options.config is None:
-        try:
-            options.config = default_path(Path.cwd(), os.environ)
-        except ConfigError:
-            return {}  # this command also works without a configuration
+    if options.config is None and found_config(options).path is None:
+        return {}  # this command also works without a configuration
     servers = [server for server in load(options, quiet=True).servers if server.builtin == "browser"]
     return {server.id: None if server.executable is None else str(server.executable) for server in servers}
 

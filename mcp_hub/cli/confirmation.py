@@ -38,6 +38,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Sentences to print before the rest."""
     facts: Mapping[str, Any] = {}
     """Further members of the object that `--json` prints."""
+    digest: str = ""
+    """A digest of what else is confirmed."""
 
     @property
     def empty(self) -> bool:
@@ -46,10 +48,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """A digest of the edits, the names of secrets and the command lines. Different plans have different tokens."""
+        """A digest of all that is confirmed. Different plans have different tokens."""
         digests = sorted(edit.digest for edit in self.edits if edit.changes)
         users = sorted(secret.user for secret in self.secrets)
-        fields = "\0".join([*digests, *users, *("\1".join(command) for command in self.commands)])
+        fields = "\0".join([self.digest, *digests, *users, *("\1".join(command) for command in self.commands)])
         return hashlib.sha256(fields.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def lines(self) -> list[str]:

@@ -17,13 +17,13 @@ import yaml
 
 from mcp_hub import codes
 from mcp_hub.cli import OK, json_text
-from mcp_hub.cli.startup import add_config_arguments
-from mcp_hub.config import default_path
-from mcp_hub.config.config_files import read_document
+from mcp_hub.cli.startup import add_config_arguments, config_path
+from mcp_hub.config.config_files import MAX_FILE, read_document
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
+from mcp_hub.security.private_files import read_regular
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--replicas takes a number from 1 to {MAX_REPLICAS}", codes.VALUE_WRONG)
     if options.overlays:
         raise ConfigError("manifests take one configuration file: name it by a single --config")
-    path = options.config or default_path(Path.cwd(), os.environ)
+    path = config_path(options)
     text, config, variables = _read(Path(path))
     store = read_document(Path(path)).tree.get("store")
     files = {f"servers{path.suffix}": text, "replicas.yaml": _replicas_file(store, options.host)}
@@ -98,7 +98,7 @@ def _read(path: Path) -> tuple[str, Config, set[str]]:
     Raises ConfigError if the file cannot be used or contains secrets, which must not be in a ConfigMap.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, MAX_FILE)[0].decode()
     except (OSError, UnicodeDecodeError):
         text = ""  # `read_config` says what is wrong
     variables = _variables(text)

@@ -30,18 +30,21 @@ def run(options: argparse.Namespace) -> int:
 
 def _configuration() -> Json:
     """Returns the path of the file that commands use, how many servers it has, and its first problem."""
-    from mcp_hub.config import default_path
+    from mcp_hub.config.discovery import find_config
     from mcp_hub.errors import ConfigError
     from mcp_hub.hub.composition import read_config
 
-    facts: Json = {"path": None, "servers": 0, "off": 0, "problem": None}
-    try:
-        path = default_path(Path.cwd(), os.environ)
-        facts["path"] = str(path)
-        servers = read_config(path, os.environ).config.servers
-    except ConfigError as error:
-        facts["problem"] = str(error).splitlines()[0] if facts["path"] is not None else None
+    found = find_config(Path.cwd(), os.environ)
+    facts: Json = {"path": None, "servers": 0, "off": 0, "problem": None, "untrusted": None}
+    if found.untrusted is not None:
+        facts["untrusted"] = str(found.untrusted)
+    if found.path is None:
         return facts
+    facts["path"] = str(found.path)
+    try:
+        servers = read_config(found.path, os.environ).config.servers
+    except ConfigError as error:
+        return {**facts, "problem": str(error).splitlines()[0]}
     return {**facts, "servers": len(servers), "off": sum(not server.enabled for server in servers)}
 
 
@@ -77,6 +80,8 @@ def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
     configuration = facts["configuration"]
     if any(hub["problem"] is None for hub in facts["running"]):
         yield "mcp-hub open", "shows the hub that is running in the browser"
+    if configuration["untrusted"] is not None:
+        yield "mcp-hub trust", "shows what the servers.yaml of this directory starts, and asks whether to use it"
     if configuration["path"] is None:
         yield "mcp-hub setup", "finds the servers of your clients, or begins with a first file; shows it and asks"
     else:
@@ -92,7 +97,10 @@ def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
 
 
 def _text(facts: Json) -> str:
-    rows = [("configuration", _configuration_text(facts["configuration"]))]
+    configuration = facts["configuration"]
+    rows = [("configuration", _configuration_text(configuration))]
+    if configuration["untrusted"] is not None:
+        rows.append(("not used", f"{printable(configuration['untrusted'], 500)}: its directory is not trusted"))
     rows += [("running", _hub_text(hub)) for hub in facts["running"]] or [("running", "no hub")]
     rows.append(("clients", _clients_text(facts["clients"])))
     width = max(len(name) for name, _ in rows)

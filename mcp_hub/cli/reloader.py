@@ -260,7 +260,8 @@ class Reloader:
         if path is None:
             return False
         try:
-            loaded = await asyncio.to_thread(read_config, path, os.environ, overlays=self._hub.config.overlays)
+            overlays, found = self._hub.config.overlays, self._loaded.found
+            loaded = await asyncio.to_thread(read_config, path, os.environ, overlays=overlays, found=found)
             selection = self._select(loaded.config)
             listen = self.listener.resolve(loaded.config) if self.listener is not None else self._hub.config.listen
         except ConfigError as error:

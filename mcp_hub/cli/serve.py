@@ -22,6 +22,7 @@ from mcp_hub.cli.startup import (
     add_config_arguments,
     add_group_argument,
     add_selection_arguments,
+    found_config,
     hide_secrets_of,
     load_with_files,
     make_hub,
@@ -110,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(text, codes.HTTP_OPTION_MISSING)
     from mcp_hub.transport.standard_streams import claim
 
+    found_config(options)  # at a terminal it asks, by stdin
     stdin, stdout = claim()  # before anything can print to stdout
     return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
 
@@ -150,9 +152,11 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
 
 
 def _hub(options: argparse.Namespace, config: Config, records: RecordWriter, *, one_client: bool = False) -> Engine:
-    selection, groups = read_selection(options, config), options.group
+    selection, groups, found = read_selection(options, config), options.group, found_config(options)
     frames.freeze_imports()
-    return make_hub(config, selection, records, groups=groups, one_client=one_client, expose=options.expose)
+    return make_hub(
+        config, selection, records, groups=groups, one_client=one_client, expose=options.expose, found=found
+    )
 
 
 async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, stdout: int) -> int:
@@ -329,6 +333,7 @@ async def _supervised(
         status.extra = {
             "loaded_at": reloader.loaded_at,
             "refused": reloader.refusal,
+            "untrusted": str(loaded.found.untrusted) if loaded.found.untrusted is not None else None,
             "call_log_problem": records.problem,
             **stall_facts,
         }

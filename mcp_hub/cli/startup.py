@@ -17,6 +17,7 @@ from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
 from mcp_hub.config import LoadedConfig, default_path, user_directory
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.dialect import FILE_NAMES
+from mcp_hub.config.discovery import NAMED, FoundConfig, find_config, not_trusted
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.config.settings import Exposed
@@ -169,7 +170,7 @@ _CONFIG_HELP: Final = (
 
 def add_config_arguments(parser: argparse.ArgumentParser, text: str = _CONFIG_HELP) -> None:
     """Adds `--config`. `options.config` is the first file; `options.overlays` are further ones, whose values win."""
-    parser.set_defaults(overlays=[])
+    parser.set_defaults(overlays=[], found=None)
     parser.add_argument("--config", metavar="FILE", type=Path, action=ConfigFiles, help=text)
 
 
@@ -193,10 +194,46 @@ def path_to_edit(options: argparse.Namespace, *, alone: bool = False) -> Path:
         raise ConfigError("this command changes one file: name it by a single --config")
     if options.config is not None:
         return Path.cwd() / Path(options.config)
-    try:
-        return default_path(Path.cwd(), os.environ)
-    except ConfigError:
-        return user_directory(os.environ) / FILE_NAMES[0]
+    found = found_config(options)
+    if found.path is not None:
+        return found.path
+    path = user_directory(os.environ) / FILE_NAMES[0]
+    if found.untrusted is not None:
+        _tell_untrusted(found.untrusted, path)
+    return path
+
+
+def config_path(options: argparse.Namespace) -> Path:
+    """Returns the configuration file that a command reads. Raises ConfigError if there is none."""
+    return options.config or found_config(options).required(Path.cwd(), os.environ)
+
+
+def found_config(options: argparse.Namespace, *, told: bool = False) -> FoundConfig:
+    """Finds the configuration of a command, once. `NAMED` with `--config`.
+
+    Whether to trust a file of the working directory is asked at a terminal. Without one, or after a no, a line says
+    that it is not used. `told`: another process does that.
+    """
+    if options.config is not None:
+        return NAMED
+    found: FoundConfig | None = options.found
+    if found is not None:
+        return found
+    found = find_config(Path.cwd(), os.environ)
+    if (untrusted := found.untrusted) is not None and not told:
+        from mcp_hub.cli.trust import offer
+
+        if offer(untrusted):
+            found = FoundConfig(untrusted, is_in_project=True)
+        elif found.path is not None:
+            _tell_untrusted(untrusted, found.path)
+    options.found = found
+    return found
+
+
+def _tell_untrusted(untrusted: Path, used: Path) -> None:
+    text = f"{with_code(not_trusted(untrusted))}. Used instead: {printable(str(used), 500)}"
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:
@@ -228,8 +265,8 @@ def load_with_files(
 ) -> LoadedConfig:
     """Does the same as `load`, and also returns the files it read. `told`: another process prints the warnings."""
     set_up_logging(options.verbose, quiet=quiet)
-    path = options.config or default_path(Path.cwd(), os.environ)
-    loaded = read_config(path, os.environ, overlays=options.overlays)
+    found = found_config(options, told=told)
+    loaded = read_config(config_path(options), os.environ, overlays=options.overlays, found=found)
     hide_secrets_of(loaded.config)
     if told:
         return loaded
@@ -289,6 +326,13 @@ def recording(config: Config, *, on_stderr: bool) -> Iterator[RecordWriter]:
             _handler.finish()
 
 
+UNTRUSTED_NOTE: Final = (
+    "The directory in which this hub was started has a configuration that its user has not trusted, so the servers of "
+    "that file are missing here. To use them, the user runs `mcp-hub trust` in that directory and restarts the hub."
+)
+"""For clients of a hub that does not use the configuration of its working directory. It names no path."""
+
+
 def make_hub(
     config: Config,
     selection: Selection = EVERYTHING,
@@ -297,14 +341,17 @@ def make_hub(
     groups: Iterable[str] = (),
     one_client: bool = False,
     expose: Exposed | None = None,
+    found: FoundConfig = NAMED,
 ) -> Engine:
     """Makes a hub with the catalog cache of the configuration, which records its calls in `records`.
 
-    `groups` are switched on. `expose` overrides the configured mode for every client.
+    `groups` are switched on. `expose` overrides the configured mode for every client. `found` is how the configuration
+    was found.
     """
     cache = CatalogCache(config.cache_dir or default_directory())
     record = records.write if records is not None and CALL_LOG.of(config).enabled else None
     options: EngineOptions = {"kept": cache, "record": record, "one_client": one_client, "expose": expose}
+    options["note"] = UNTRUSTED_NOTE if found.untrusted is not None else ""
     return Engine(config, selection=selection, groups=groups, **options)
 
 

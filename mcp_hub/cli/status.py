@@ -96,6 +96,8 @@ def _problems(facts: Json) -> Iterator[str]:
         yield f"{restarts} background loops failed and were begun again, last {last}; the log has the traceback"
     if problem := facts.get("call_log_problem"):
         yield printable(problem, 2000)
+    if untrusted := facts.get("untrusted"):
+        yield f"{printable(str(untrusted))} is not used: its directory is not trusted (mcp-hub trust)"
 
 
 def _listed_text(row: Json) -> str:

@@ -14,9 +14,10 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.ancestry import ITSELF, is_this_hub
-from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
+from mcp_hub.config.config_files import ConfigDocument, read_document
 from mcp_hub.config.credentials import TokenStore
-from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS
+from mcp_hub.config.dialect import ROOT_KEYS, ROOTS
+from mcp_hub.config.discovery import NAMED, FoundConfig, default_path, require_trust, user_directory
 from mcp_hub.config.egress_settings import EgressSettings, read_proxy, with_root_proxy
 from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read_entry
 from mcp_hub.config.extras import missing
@@ -35,9 +36,9 @@ from mcp_hub.config.settings import KeyReading, KeyTable
 from mcp_hub.config.variables import VariableScope, expand_tree
 from mcp_hub.errors import ConfigError
 
-log = logging.getLogger("mcp_hub.config")
+__all__ = ["ConfigReader", "LoadedConfig", "default_path", "user_directory"]
 
-PATH_VARIABLE: Final = "MCP_HUB_CONFIG"
+log = logging.getLogger("mcp_hub.config")
 
 _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
     "keep_first": "keep_first",
@@ -64,6 +65,8 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     """Duplicate names. The first of each is kept."""
     folders: tuple[Path, ...] = ()
     """The folders whose files belong to the configuration."""
+    found: FoundConfig = NAMED
+    """How the file was found, if it was not named."""
 
     @property
     def messages(self) -> tuple[str, ...]:
@@ -92,8 +95,11 @@ class ConfigReader:
         environ: Mapping[str, str] = os.environ,
         home: Path | None = None,
         overlays: Sequence[Path | str] = (),
+        found: FoundConfig = NAMED,
     ) -> LoadedConfig:
         """Reads the file at `path`, and `overlays`, whose values win. No message quotes a value that may be a secret.
+
+        `found` says how the file was found. If only trust lets it be used, it is refused once it executes other things.
 
         Raises:
             ConfigError: a file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be
@@ -104,7 +110,11 @@ class ConfigReader:
             raise ConfigError(
                 f"a configuration has at most {MAX_FILES} files, but {len(paths)} are given", codes.VALUE_WRONG
             )
-        return _read([read_document(file) for file in paths], self._keys, environ, home)
+        loaded = _read([read_document(file) for file in paths], self._keys, environ, home)
+        if not found.is_in_project:
+            return msgspec.structs.replace(loaded, found=found)
+        record = require_trust(paths[0], environ)  # after it was read, so that nothing else can be in force
+        return msgspec.structs.replace(loaded, found=found, read=loaded.read | {record})
 
     def config_of(
         self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
@@ -240,38 +250,6 @@ def _expanded_defaults(
         values[name] = msgspec.structs.replace(item, value=value)
         unresolved |= reasons
     return Fields(values, findings, scope, document.written, unresolved)
-
-
-def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """Returns the configuration file to use if none is named.
-
-    That is `$MCP_HUB_CONFIG`, else the first of servers.yaml, .yml, .json and .toml in `cwd`, else in the user's
-    configuration directory.
-
-    Raises:
-        ConfigError: There is none. The message lists all files that were looked for.
-    """
-    cwd = Path.cwd() if cwd is None else cwd
-    if configured := environ.get(PATH_VARIABLE):
-        return cwd / configured
-    directories = (cwd, user_directory(environ))
-    for directory in directories:
-        for name in FILE_NAMES:
-            if (directory / name).is_file():
-                return directory / name
-    names = ", ".join(FILE_NAMES)
-    locations = "\n".join(f"  {directory}: {names}" for directory in directories)
-    text = f"there is no configuration. Looked for\n  ${PATH_VARIABLE}: not set\n{locations}\n{HOW_TO_CREATE}"
-    raise ConfigError(text, codes.NO_CONFIGURATION)
-
-
-def user_directory(environ: Mapping[str, str]) -> Path:
-    """Returns the directory of the user's own configuration."""
-    if base := environ.get("XDG_CONFIG_HOME"):
-        return Path(base) / "mcp-hub"
-    import platformdirs
-
-    return platformdirs.user_config_path("mcp-hub", appauthor=False)
 
 
 def _config(

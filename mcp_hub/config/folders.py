@@ -240,7 +240,7 @@ class FolderReader:
 
     def _mcp(self, folder: Path, origins: dict[str, str]) -> None:
         for document, findings, scope in self._documents(folder):
-            dialect, entries = _find_file_entries(document, self._keys, findings)
+            dialect, entries = find_file_entries(document, self._keys, findings)
             scope = dialect.scope(scope)
             root = document.tree if isinstance(document.tree, dict) else {}
             defaults = read_defaults(root, dialect, findings)
@@ -314,7 +314,7 @@ def _native_tools(document: ConfigDocument, findings: Findings) -> Iterator[tupl
         findings.error((), "must be a mapping with name, description, api_url and parameters")
 
 
-def _find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
+def find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
     """Returns the dialect and the entries of a file, which may also be one entry itself."""
     tree = document.tree
     roots = isinstance(tree, dict) and any(root in tree for root in ROOTS)

@@ -11,8 +11,9 @@ from typing import Final
 from mcp_hub import codes
 from mcp_hub.clients import Machine
 from mcp_hub.codes import code_of
-from mcp_hub.config import LoadedConfig, default_path
+from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.config.discovery import NAMED, find_config, not_trusted
 from mcp_hub.diagnosis import Finding, Repair, Section, fail, ok, warn
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
@@ -34,9 +35,12 @@ def configuration_section(
     """
     findings: list[Finding] = []
     path = config_file
+    found = NAMED if config_file is not None else find_config(Path.cwd(), machine.environ)
+    if found.untrusted is not None and found.path is not None:
+        findings.append(warn(found.untrusted.name, not_trusted(found.untrusted), codes.NOT_TRUSTED))
     try:
-        path = config_file or default_path(Path.cwd(), machine.environ)
-        loaded = read_config(path, machine.environ, overlays=overlays)
+        path = config_file or found.required(Path.cwd(), machine.environ)
+        loaded = read_config(path, machine.environ, overlays=overlays, found=found)
     except ConfigError as error:
         lines = str(error).splitlines() if len(error.codes) > 1 else [str(error)]
         for line, code in zip(lines, error.codes, strict=False):

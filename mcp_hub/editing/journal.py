@@ -15,11 +15,12 @@ from typing import Final
 
 import msgspec
 
+from mcp_hub.config.discovery import TrustedDirectories
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.editing import EditRefused, Placement
 from mcp_hub.editing.edit import Edit, read_bytes
 from mcp_hub.errors import HubError
-from mcp_hub.security.private_files import PrivateDirectory
+from mcp_hub.security.private_files import PrivateDirectory, state_directory
 from mcp_hub.text import printable
 
 MAX_RUNS: Final = 100
@@ -170,9 +171,10 @@ class Journal:
 def _apply_all(edits: Sequence[Edit]) -> None:
     applied: list[Edit] = []
     try:
-        for edit in edits:
-            edit.apply()
-            applied.append(edit)
+        with TrustedDirectories.of_user().kept(edit.path for edit in edits):
+            for edit in edits:
+                edit.apply()
+                applied.append(edit)
     except BaseException:
         for edit in reversed(applied):
             with contextlib.suppress(HubError):
@@ -184,13 +186,6 @@ def _path_of(kind: type, value: object) -> object:
     if kind is Path:
         return Path(str(value))
     raise NotImplementedError
-
-
-def state_directory() -> Path:
-    """Returns the directory for the hub's persistent state of this user."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("mcp-hub", appauthor=False))
 
 
 def refuse_git_work_tree(directory: Path) -> None:

@@ -268,7 +268,8 @@ class Engine:
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """Returns the instructions for a client, merged from those of the servers that it sees."""
         agreements = self._agreements(caller).items()
-        notes = self._groups.notes_for(caller) if self._groups is not None else ""
+        groups = self._groups.notes_for(caller) if self._groups is not None else ""
+        notes = "\n\n".join(filter(None, [self._services.note, groups]))
         server_texts = [(id, self.rules.instructions(id, agreement.instructions)) for id, agreement in agreements]
 
         def exposed(server: str, uri: str) -> str | None:

@@ -94,6 +94,8 @@ class EngineOptions(TypedDict, total=False):
     """A provider of OpenTelemetry, in place of the configured exporter."""
     expose: Exposed | None
     """Which of its tools every client is listed; None: as the configuration says."""
+    note: str
+    """The hub's own part of its instructions."""
     functions: Functions | None
     """Makes links to functions of the program that the hub runs in."""
 
@@ -140,6 +142,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
         functions=functions,
+        note=options.get("note", ""),
     )
     generations = Generations(services, partial(build_generation, services), config, selection)
     nested_hubs = NestedHubs(

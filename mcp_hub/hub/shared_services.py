@@ -61,3 +61,5 @@ class SharedServices(msgspec.Struct, frozen=True):
     """A provider of OpenTelemetry, to be used in place of the configured exporter."""
     functions: Functions | None = None
     """Functions of the program that the hub runs in."""
+    note: str = ""
+    """The hub's own part of its instructions."""

@@ -85,7 +85,13 @@ def test_tools_and_their_arguments_come_from_the_cached_catalog_and_no_server_is
     write_config(directory, {"up": {"command": "/bin/sh", "args": ["-c", script]}})
     assert completed("mcp-hub call up__ec", directory) == []
     assert not started.exists()
-    subprocess.run([*HUB, "tools"], cwd=directory, timeout=PATIENCE, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*HUB, "tools", "--config", "servers.json"],
+        cwd=directory,
+        timeout=PATIENCE,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     assert completed("mcp-hub call up__ec", directory) == ["up__echo"]
     assert completed("mcp-hub call up__echo te", directory) == ["text="]
     assert started.read_text() == "once\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config import default_path
+from mcp_hub.config.discovery import TrustedDirectories, read_executed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import load_config, read_config
 from mcp_hub.policy.access import BLACKLIST
@@ -259,7 +260,7 @@ def test_warnings_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_the_default_configuration_path_is_searched_in_order_and_can_be_overridden(tmp_path: Path) -> None:
-    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
     directory = tmp_path / "here"
     directory.mkdir()
     with pytest.raises(ConfigError) as caught:
@@ -268,7 +269,9 @@ def test_the_default_configuration_path_is_searched_in_order_and_can_be_overridd
     assert str(tmp_path / "config/mcp-hub") in str(caught.value)
     assert "$MCP_HUB_CONFIG: not set" in str(caught.value)
     for name in ("config/mcp-hub/servers.yaml", "here/servers.toml", "here/servers.json", "here/servers.yaml"):
-        path = write(tmp_path, "servers: {}", name)
+        path = write(tmp_path, "[servers]" if name.endswith("toml") else '{"servers": {}}', name)
+        if path.parent == directory:
+            TrustedDirectories.of_user(environ).add(read_executed(path))
         assert default_path(directory, environ) == path
     assert default_path(directory, {**environ, "MCP_HUB_CONFIG": "other.yaml"}) == directory / "other.yaml"
 

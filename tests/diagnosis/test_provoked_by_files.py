@@ -24,6 +24,19 @@ def test_a_machine_without_any_configuration_is_diagnosed(tmp_path: Path, monkey
     assert codes.NO_CONFIGURATION in reported_codes(None)
 
 
+def test_a_configuration_of_a_directory_that_is_not_trusted_is_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MCP_HUB_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "servers.yaml").write_text("servers: {a: {command: x}}")
+    done = said("serve")
+    assert (done.code, done.codes) == (2, {codes.NOT_TRUSTED})
+    assert codes.NOT_TRUSTED in reported_codes(None)
+
+
 def test_a_configuration_that_is_missing_is_diagnosed(tmp_path: Path) -> None:
     done = said("serve", "--config", str(tmp_path / "other.yaml"))
     assert (done.code, done.codes) == (2, {codes.FILE_MISSING})

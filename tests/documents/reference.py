@@ -24,7 +24,7 @@ COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     ),
     "commands-tools": (
         "Commands about tools and servers",
-        ("tools", "tokens", "call", "search", "pin", "login", "logout"),
+        ("tools", "tokens", "call", "search", "pin", "login", "logout", "trust"),
     ),
     "commands-change": (
         "Commands that change files",

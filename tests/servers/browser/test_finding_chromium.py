@@ -65,7 +65,7 @@ def test_a_named_browser_that_does_not_exist_is_an_error_without_fallback(tmp_pa
 
 
 def run(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "XDG_CONFIG_HOME": str(cwd), **environ}
+    env = {**os.environ, "HOME": str(cwd), "XDG_CONFIG_HOME": str(cwd), **environ}
     env.pop("MCP_HUB_CONFIG", None)
     return subprocess.run(
         [*HUB, "browser", *arguments], capture_output=True, text=True, timeout=PATIENCE, cwd=cwd, env=env
