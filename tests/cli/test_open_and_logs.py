@@ -91,8 +91,7 @@ async def test_open_makes_a_stdio_hub_listen_for_its_page_only(tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         async with opened(json.loads(done.stdout)["url"]) as page:
             await client.request("tools/call", {"name": "up__echo", "arguments": {"text": "x"}})
-            state = await page.found("state")
-            assert [entry["transport"] for entry in state["clients"]] == ["stdio"]
+            assert [entry["transport"] for entry in (await page.found("clients"))["rows"]] == ["stdio"]
             for path in ("/mcp", "/sse", "/metrics", "/healthz"):
                 answer = await page.http.post(path, json={}, headers={"origin": page.base})
                 assert answer.status_code == 404

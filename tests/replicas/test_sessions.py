@@ -99,7 +99,7 @@ async def test_a_session_ended_on_the_page_is_unknown_at_every_replica(tmp_path:
         assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
         page = OpenPage(http, served.urls[1])
         await page.begin(token=ADMIN)
-        (listed,) = (await page.found("state"))["clients"]
+        (listed,) = (await page.found("clients"))["rows"]
         await act(page, "end_session", client=listed["id"])
         for url in served.urls:
             assert (await client.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"

@@ -1,16 +1,22 @@
-"""The rows of the clients on the live page: those with a session, and those that only their calls tell of."""
+"""The clients on the live page: those with a session, and those that only their calls tell of."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from hashlib import sha256
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
-from mcp_hub.downstream.page.endpoints import Json
-from mcp_hub.downstream.page.feed import Feed, iso, shown
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
+from mcp_hub.downstream.page.feed import Feed, iso, shown, shown_object
+from mcp_hub.downstream.page.row_window import window
+from mcp_hub.observability.stalls import in_slices, in_thread
 
 if TYPE_CHECKING:
     from mcp_hub.downstream import Caller
@@ -18,17 +24,25 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page.feed import Entry
     from mcp_hub.downstream.page.sessions import Viewer
 
-MAX_CLIENTS: Final = 1000
-ROWS_AT_ONCE: Final = 100
-"""Rows that are made before other tasks run."""
-CALLS_AT_ONCE: Final = 500
-MAX_CACHED: Final = 64
-"""Viewers whose clients are cached."""
+EVERY: Final = 0.5
+"""The least seconds between two collections of the clients, however many pages ask."""
+MAX_TEXT: Final = 200
+"""Characters of one text of a row."""
+FILTERED: Final = ("name", "version", "principal", "transport", "era")
+"""The members of a row that the filter of the page is searched in."""
+
+
+class ClientList(msgspec.Struct, frozen=True):
+    """The clients that one viewer sees, in the order in which they came. A new `version` has other rows."""
+
+    rows: Sequence[Json] = ()
+    version: int = 0
 
 
 class SeenClient(msgspec.Struct):
     """A client as far as its recorded calls tell."""
 
+    label: str
     name: str | None
     principal: str
     era: str | None
@@ -36,103 +50,126 @@ class SeenClient(msgspec.Struct):
     calls: int = 0
 
 
-Seen = dict[str, dict[str | None, SeenClient]]
-"""Label of the caller -> name of the client -> the client."""
-
-
 class ClientRows:
-    """Makes the rows of the clients."""
+    """Collects the clients at intervals, for all viewers at once. Serves `GET /clients` and `GET /clients/ID`."""
 
-    def __init__(self, dispatcher: Dispatcher, feed: Feed) -> None:
+    def __init__(self, dispatcher: Dispatcher, feed: Feed, clock: Callable[[], float] = time.monotonic) -> None:
         self._dispatcher = dispatcher
         self._labels = dispatcher.hub.labels
         self._feed = feed
-        self._cached_clients: dict[str, tuple[int, Seen]] = {}
-        """(Principal, or `""` for admins) -> (number of the newest record, the clients of the records)."""
+        self._clock = clock
+        self._collected_at = clock() - EVERY
+        self._collecting = asyncio.Lock()
+        self._lists: dict[str | None, ClientList] = {}
+        """By principal; None for admins, who see all."""
+        self._version = 0
         self._rows: WeakKeyDictionary[Caller, tuple[Any, Json]] = WeakKeyDictionary()
-        """Caller -> the envelope that its row was made from, and the row without its calls."""
+        """Caller -> the envelope that its row was made from, and the row."""
+        self._callers: WeakValueDictionary[str, Caller] = WeakValueDictionary()
+        """Id of a row -> the caller that it shows."""
 
-    async def rows(self, viewer: Viewer) -> list[Json]:
-        """Returns the rows that a viewer may see, in the order in which the clients came."""
-        by_label = dict(await self._by_calls(viewer))
-        rows: list[Json] = []
-        for number, caller in enumerate(sorted(self._dispatcher.callers, key=attrgetter("joined"))):
-            if number % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
-                await asyncio.sleep(0)
-            if len(rows) < MAX_CLIENTS and (viewer.admin or caller.principal == viewer.principal):
-                row = self._caller_row(caller)
-                calls = sum(client.calls for client in by_label.pop(row["id"], {}).values())
-                rows.append({**row, "calls": calls})
-        for label, clients in by_label.items():
-            for client in clients.values():
-                # A client whose session has ended is not shown any more.
-                if not label.startswith("session-") and len(rows) < MAX_CLIENTS:
-                    rows.append(shown(_client_row(label, client), 500))
-        return rows
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the two endpoints."""
+        return {("GET", "/clients"): self.clients, ("GET", "/clients/"): self.client}
 
-    async def _by_calls(self, viewer: Viewer) -> Seen:
-        owner = "" if viewer.admin else viewer.principal
-        cached = self._cached_clients.get(owner)
-        if cached is not None and cached[0] == self._feed.newest:
-            return cached[1]
-        newest = self._feed.newest
-        by_label: Seen = {}
-        for number, entry in enumerate(self._feed.newest_first()):
-            if number % CALLS_AT_ONCE == CALLS_AT_ONCE - 1:
-                await asyncio.sleep(0)
-            if entry.record.get("event") == "call" and (viewer.admin or entry.principal == viewer.principal):
-                _count(by_label, entry)
-        while len(self._cached_clients) >= MAX_CACHED:
-            del self._cached_clients[next(iter(self._cached_clients))]
-        self._cached_clients[owner] = newest, by_label
-        return by_label
+    async def clients(self, page_request: PageRequest) -> Json:
+        """Returns the rows that a page shows."""
+        seen = await self.of(page_request.session.viewer)
+        return await in_thread(window, seen.rows, page_request.query, FILTERED)
 
-    def _caller_row(self, caller: Caller) -> Json:
-        envelope = caller.envelope
+    async def client(self, page_request: PageRequest) -> Json:
+        """Returns one row, with what the client declared. Raises PageError."""
+        viewer, id = page_request.session.viewer, page_request.rest
+        rows = (await self.of(viewer)).rows
+        row = next((row for row in rows if row["id"] == id), None)
+        if row is None:
+            raise not_found("such client")
+        caller = self._callers.get(id)
+        declared = caller.envelope.capabilities if caller is not None else {}
+        return {**row, "declared": shown(declared, MAX_TEXT)}
+
+    async def of(self, viewer: Viewer) -> ClientList:
+        """Returns the clients that a viewer may see, as they were at most `EVERY` seconds ago."""
+        async with self._collecting:
+            if self._clock() - self._collected_at >= EVERY:
+                await in_slices(self._collect(list(self._dispatcher.callers), tuple(self._feed.newest_first())))
+                self._collected_at = self._clock()
+        return self._lists.get(None if viewer.admin else str(viewer.principal), ClientList())
+
+    def _collect(self, callers: list[Caller], entries: Sequence[Entry]) -> Generator[None]:
+        seen: dict[tuple[str, Any, str], SeenClient] = {}
+        for entry in entries:
+            yield
+            if entry.record.get("event") == "call":
+                _count(seen, entry)
+        calls = Counter[str]()
+        for client in seen.values():
+            calls[client.label] += client.calls
+        rows: dict[str | None, list[Json]] = {None: []}
+        callers.sort(key=attrgetter("joined"))
+        for caller in callers:
+            yield
+            self._add(rows, str(caller.principal), self._caller_row(caller, calls))
+        for client in seen.values():
+            yield
+            # A client whose session has ended is not shown any more.
+            if not client.label.startswith("session-") and self._callers.get(client.label) is None:
+                self._add(rows, client.principal, _client_row(client))
+        self._version += 1
+        earlier, self._lists = self._lists, {}
+        for owner, own_rows in rows.items():
+            before = earlier.get(owner)
+            unchanged = before is not None and before.rows == own_rows
+            self._lists[owner] = before if before and unchanged else ClientList(own_rows, self._version)
+
+    @staticmethod
+    def _add(rows: dict[str | None, list[Json]], principal: str, row: Json) -> None:
+        rows[None].append(row)
+        rows.setdefault(principal, []).append(row)
+
+    def _caller_row(self, caller: Caller, calls: Counter[str]) -> Json:
+        envelope, id = caller.envelope, self._labels.caller(caller.handshake_key)
         cached = self._rows.get(caller)
-        if cached is None or cached[0] is not envelope:
+        if cached is None or cached[0] is not envelope or cached[1]["calls"] != calls[id]:
             info = envelope.client_info or {}
             row = {
-                "id": self._labels.caller(caller.handshake_key),
-                "name": _text(info.get("title")) or _text(info.get("name")),
-                "version": _text(info.get("version")),
+                "id": id,
+                "name": info.get("title") or info.get("name"),
+                "version": info.get("version"),
                 "principal": str(caller.principal),
                 "transport": caller.transport,
                 "era": "handshake" if caller.protocol_version is not None else "modern",
                 "revision": caller.protocol_version,
-                "declared": envelope.capabilities or {},
                 "since": iso(caller.joined),
+                "calls": calls[id],
             }
-            cached = self._rows[caller] = envelope, shown(row, 500)
+            cached = self._rows[caller] = envelope, shown_object(row, MAX_TEXT)
+            self._callers[id] = caller
         return cached[1]
 
 
-def _count(by_label: Seen, entry: Entry) -> None:
+def _count(seen: dict[tuple[str, Any, str], SeenClient], entry: Entry) -> None:
     """Counts a call for its client. Calls come newest first, so that the oldest one sets `since` last."""
     record = entry.record
-    name = record.get("client")
-    clients = by_label.setdefault(str(record.get("caller")), {})
-    client = clients.get(name)
+    label, name, principal = str(record.get("caller")), record.get("client"), str(entry.principal)
+    client = seen.get((label, name, principal))
     if client is None:
-        client = clients[name] = SeenClient(name, str(entry.principal), record.get("era"), None)
+        client = seen[label, name, principal] = SeenClient(label, name, principal, record.get("era"), None)
     client.since = record.get("time")
     client.calls += 1
 
 
-def _client_row(label: str, client: SeenClient) -> Json:
-    return {
-        "id": f"{label}/{client.name}" if client.name else label,
+def _client_row(client: SeenClient) -> Json:
+    label, name = client.label, client.name or ""
+    row = {
+        "id": f"client-{sha256(f'{label} {client.principal} {name}'.encode('utf-8', 'replace')).hexdigest()[:16]}",
         "name": client.name,
         "version": None,
         "principal": client.principal,
         "transport": "stdio" if label == "only" else "http",
         "era": client.era,
         "revision": None,
-        "declared": {},
         "since": client.since,
         "calls": client.calls,
     }
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return shown_object(row, MAX_TEXT)

@@ -18,6 +18,7 @@ from mcp_hub.config.raw_entries import find_entries
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.downstream.page.endpoints import Json
 from mcp_hub.downstream.page.feed import shown, shown_object
+from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.errors import ConfigError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.chain import KEYS, POLICIES
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from mcp_hub.hub import Engine
 
 MAX_RULES: Final = 2000
+MAX_FINDINGS: Final = 200
 MAX_VALUE: Final = 500
 """Characters of one text in the value of a rule."""
+MAX_VALUES: Final = 2000
+"""Characters of all texts of a rule, a profile or a reload together."""
 NOT_RULES: Final = frozenset({"cache_dir", "token_store", "token_dir", "listen", "unread", "skills", "state_file"})
 """Keys of the root that say nothing about what may be called, and may have secrets."""
 ENTRY_RULES: Final = frozenset({
@@ -85,11 +89,11 @@ class ConfigView:
         return {
             "rules": rules,
             "groups": self._groups(viewer, locations),
-            "profiles": shown(profiles, MAX_VALUE),
+            "profiles": [_short(profile) for profile in profiles[:MAX_RULES]],
             "configuration": {
                 "files": [shown(str(path)) for path in config.files],
                 "findings": self._findings(facts),
-                "reloads": [shown(msgspec.structs.asdict(reload)) for reload in facts.reloads],
+                "reloads": [_short(msgspec.to_builtins(reload)) for reload in facts.reloads],
                 "problem": shown(facts.refused) if facts.refused is not None else None,
             },
         }
@@ -103,13 +107,13 @@ class ConfigView:
         }
         findings: list[Json] = []
         for level, lines in levels.items():
-            for line in lines:
+            for line in lines[: MAX_FINDINGS - len(findings)]:
                 text, code = str(line), code_of(line)
                 match = _LINE.fullmatch(text)
                 location = {"text": match["text"], "where": match["where"]} if match else {"text": text, "where": None}
                 cure = self._cure(code) if code is not None else None
                 findings.append(shown({"level": level, "code": code, **location, "cure": cure}))
-        return findings[:MAX_RULES]
+        return findings
 
     def _groups(self, viewer: Viewer, locations: dict[str, str]) -> list[Json]:
         config = self._hub.config
@@ -131,9 +135,10 @@ class ConfigView:
                     "active": group.name in active,
                     "tools": tool_counts.get(group.name, 0),
                     "where": locations.get(f"groups.{group.name}"),
-                }
+                },
+                MAX_VALUE,
             )
-            for group in visible
+            for group in visible[:MAX_RULES]
         ]
 
     async def _rules(self, config: Config, refused: str | None) -> tuple[list[Json], dict[str, str]]:
@@ -192,16 +197,14 @@ def _rule(
     policy: str, at: KeyPath, value: Any, server: str | None, location_of: Callable[[KeyPath], str], redactor: Redactor
 ) -> Json:
     redacted = redactor.value({str(at[-1]): value})
-    return shown_object(
-        {
-            "policy": policy,
-            "key": str(at[-1]),
-            "value": redacted.get(str(at[-1])) if isinstance(redacted, dict) else redacted,
-            "server": server,
-            "where": location_of(at),
-        },
-        MAX_VALUE,
-    )
+    rule = {"policy": policy, "key": str(at[-1]), "server": server, "where": location_of(at)}
+    value = redacted.get(str(at[-1])) if isinstance(redacted, dict) else redacted
+    return _short({**rule, "value": value})
+
+
+def _short(value: Json) -> Json:
+    """Returns an object of the configuration cut to what a row of the page shows."""
+    return shown_object(bounded(value, MAX_VALUES), MAX_VALUE)
 
 
 def _owners() -> dict[str, str]:

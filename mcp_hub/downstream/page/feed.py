@@ -30,6 +30,10 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DURATIONS: Final = 512
 """Durations kept for each server, of its newest calls."""
 MAX_SERVERS: Final = 2000
+MAX_ROWS_BYTES: Final = 512 * 1024
+"""Bytes of the rows in one answer or event, approximately; the others follow."""
+MAX_ROW_TEXT: Final = 300
+"""Characters of one text of a row of the page."""
 MAX_TEXT: Final = 4000
 """Characters of one text of a record that are shown."""
 RUN: Final = "hub_run"
@@ -100,7 +104,8 @@ class Entry(msgspec.Struct, frozen=True):
                 "policy": record.get("policy"),
                 "reason": record.get("reason") or record.get("error"),
                 "duration_ms": record.get("duration_ms"),
-            }
+            },
+            MAX_ROW_TEXT,
         )
 
 

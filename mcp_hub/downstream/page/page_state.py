@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
-from mcp_hub.downstream.page.feed import iso, run_of, shown
+from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES, iso, run_of, shown
+from mcp_hub.downstream.page.row_window import number_in
+from mcp_hub.downstream.page.safe_json import bounded
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -22,12 +26,14 @@ if TYPE_CHECKING:
 
 MAX_PAGE: Final = 500
 """Calls in one answer."""
+MAX_RECORD: Final = 1024 * 1024
+"""Characters of the texts of one record that are shown."""
 LOOKED_AT_ONCE: Final = 100
 """Calls that are compared with a filter before other tasks run."""
 
 
 class StatePart:
-    """Serves `GET /state`: everything but the tools."""
+    """Serves `GET /state`: what every view needs. The page asks for tools, calls, clients and details by themselves."""
 
     def __init__(
         self,
@@ -66,7 +72,7 @@ class StatePart:
             "serving": [shown(address) for address in self._status.serving] if viewer.admin else [],
             "who": viewer.facts,
             "servers": rows,
-            "clients": await self._clients.rows(viewer),
+            "clients": len((await self._clients.of(viewer)).rows),
             **await self._view.show(viewer),
             "confirmations": self._confirmations.rows(viewer),
             "watched_since": self._feed.since,
@@ -95,11 +101,11 @@ class CallsPart:
         """Returns the newest calls that fit the query."""
         self._feed.watch()
         query, viewer = page_request.query, page_request.session.viewer
-        text = query.get("limit", "200")
-        limit = min(int(text[:9]), MAX_PAGE) if text.isascii() and text.isdigit() else 200
+        limit = min(number_in(query, "limit", 200), MAX_PAGE)
         filters = {name: query[name] for name in ("verdict", "server", "principal") if query.get(name)}
         search_text = query.get("text", "").casefold()[:200]
         rows: list[Json] = []
+        size = 0
         for number, entry in enumerate(self._feed.newest_first(query.get("before") or None)):
             if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -108,9 +114,10 @@ class CallsPart:
                 continue
             if search_text and search_text not in _searchable_text(row):
                 continue
-            if len(rows) == limit:
+            if len(rows) == limit or size > MAX_ROWS_BYTES:
                 return {"calls": rows, "more": True}
             rows.append(row)
+            size += approximate_size(row)
         return {"calls": rows, "more": False}
 
     async def call(self, page_request: PageRequest) -> Json:
@@ -122,7 +129,11 @@ class CallsPart:
         route = {"server": record.get("upstream"), "tool": record.get("tool"), "name": record.get("name")}
         route["run"] = run_of(record.get("within"), entry.id if entry is not None else None)
         steps = shown(self._explain(record)) if viewer.admin else []
-        return {"call": shown(record), "route": shown(route), "steps": steps}
+        return {"call": await in_thread(_shown_whole, record), "route": shown(route), "steps": steps}
+
+
+def _shown_whole(record: Json) -> Any:
+    return shown(bounded(record, MAX_RECORD))
 
 
 def _searchable_text(row: Json) -> str:

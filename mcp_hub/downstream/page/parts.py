@@ -35,7 +35,7 @@ def make_page(sources: PageSources) -> LivePage:
         StatePart(hub, sources.status, feed, servers, clients, view, confirmations),
         CallsPart(hub, feed, lambda record: hub.rules.steps(record, hub.times)),
         UpdatesPart(page, hub, feed, servers, clients, view, confirmations),
-        *(tools, runs, confirmations, actions),
+        *(servers, clients, tools, runs, confirmations, actions),
     ]
     page.returned = actions.sign_ins.returned
     page.on_close.append(actions.sign_ins.close)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+from itertools import islice
 from typing import Any, Final
 
 MAX_TEXT: Final = 100_000
@@ -14,17 +16,22 @@ MAX_MEMBERS: Final = 5_000
 MAX_DEPTH: Final = 60
 
 
+MAX_TOTAL: Final = 16 * 1024 * 1024
+"""Characters of all texts together."""
+
+
 class _Budget:
-    remaining = 16 * 1024 * 1024
-    """Characters of all texts together."""
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
 
-def bounded(value: Any) -> Any:
+def bounded(value: Any, total: int = MAX_TOTAL) -> Any:
     """Returns JSON with its long texts, lists and objects cut. Where one is cut, its original length is put there.
 
-    A block whose `data` or `blob` is left out has the member `cut`, the number of characters that it had.
+    A block whose `data` or `blob` is left out has the member `cut`, the number of characters that it had. Each member
+    counts as a character of `total`; when that is used up, lists and objects are empty.
     """
-    return _bounded(value, _Budget(), MAX_DEPTH)
+    return _bounded(value, _Budget(total), MAX_DEPTH)
 
 
 def _bounded(value: Any, budget: _Budget, depth: int) -> Any:
@@ -32,24 +39,32 @@ def _bounded(value: Any, budget: _Budget, depth: int) -> Any:
         return _text(value, budget)
     if isinstance(value, dict):
         return _object(value, budget, depth - 1) if depth else "…"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         if not depth:
             return "…"
-        members = [_bounded(member, budget, depth - 1) for member in value[:MAX_MEMBERS]]
-        return members if len(value) <= MAX_MEMBERS else [*members, f"… ({len(value):,} members)"]
+        members = [_bounded(member, budget, depth - 1) for member in value[: _members(value, budget)]]
+        return members if len(value) == len(members) else [*members, f"… ({len(value):,} members)"]
     return value
 
 
 def _object(value: dict[str, Any], budget: _Budget, depth: int) -> dict[str, Any]:
     members: dict[str, Any] = {}
-    for name, member in list(value.items())[:MAX_MEMBERS]:
+    shown = _members(value, budget)
+    for name, member in islice(value.items(), shown):
         if name in _DATA and isinstance(member, str) and isinstance(value.get("mimeType"), str):
             members |= _data(name, member, budget)
         else:
             members[_text(str(name), budget)] = _bounded(member, budget, depth)
-    if len(value) > MAX_MEMBERS:
+    if len(value) > shown:
         members["…"] = f"{len(value):,} members"
     return members
+
+
+def _members(value: Sized, budget: _Budget) -> int:
+    """Returns how many members of a list or object are shown, and takes them off the budget."""
+    number = max(0, min(len(value), MAX_MEMBERS, budget.remaining))
+    budget.remaining -= number
+    return number
 
 
 def _data(name: str, data: str, budget: _Budget) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mcp_hub.catalog import Catalog
 from mcp_hub.codes import code_of
-from mcp_hub.downstream.page.endpoints import Json
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
 from mcp_hub.downstream.page.feed import Feed, iso, shown_object
 from mcp_hub.observability.call_metrics import FAILURES, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page.sessions import Viewer
     from mcp_hub.upstream import Upstream
+    from mcp_hub.upstream.session import UpstreamSession
 
 MAX_LINES: Final = 20
 """Last lines of a server's stderr that are shown."""
@@ -34,8 +35,12 @@ FINDINGS_EVERY: Final = 1.0
 """The least seconds between two collections of the screen's findings while it works through the same lists."""
 MAX_CACHED: Final = 64
 """Viewers whose counts are cached."""
+MAX_SERVERS: Final = 1000
+"""Servers that are shown: the first of the configuration."""
 MAX_ROWS: Final = 4000
 """Rows of servers that are cached, for all viewers."""
+MAX_TEXT: Final = 200
+"""Characters of one text of a row; the details of a server have the whole."""
 AT_ONCE: Final = 20
 """Rows that are made before other tasks run."""
 
@@ -48,7 +53,10 @@ class ServerCost(msgspec.Struct):
 
 
 class ServerRows:
-    """Makes the rows of the servers. Long computations run in threads, and are cached by catalog."""
+    """Makes the rows of the servers, and serves `GET /servers/ID`.
+
+    Long computations run in threads, and are cached by catalog.
+    """
 
     def __init__(self, dispatcher: Dispatcher, feed: Feed, cure: Callable[[str], str | None]) -> None:
         self._hub = dispatcher.hub
@@ -65,6 +73,11 @@ class ServerRows:
         self._flags_source: tuple[Catalog | None, ScreenReview | None, int] = None, None, 0
         """The catalog, the review, and the version of the review that `_flags` were collected from."""
         self._flags_at = 0.0
+        self._version = 0
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the one endpoint."""
+        return {("GET", "/servers/"): self.server}
 
     def catalog_of(self, viewer: Viewer) -> Catalog:
         """Returns the catalog that a viewer may see."""
@@ -80,11 +93,11 @@ class ServerRows:
         costs = await self._costs_of(catalog)
         flags = await self._findings()
         counts = self._counts(viewer)
-        rows = []
+        rows: list[Json] = []
         for number, (id, upstream) in enumerate(list(self._hub.upstreams.items())):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
-            if self.sees(viewer, id):
+            if self.sees(viewer, id) and len(rows) < MAX_SERVERS:
                 cost = costs.get(id, ServerCost())
                 findings = [text for name, text in flags.get(id, []) if viewer.admin or catalog.entry(TOOLS, name)]
                 rows.append(self._cached_row(upstream, viewer, cost, findings, (counts[0][id], counts[1][id])))
@@ -93,7 +106,7 @@ class ServerRows:
     def _cached_row(
         self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
     ) -> Json:
-        """Returns the row of a server; it is made anew only if something in it has changed."""
+        """Returns the row of a server; it is made anew, with another `version`, only if something of it has changed."""
         id, session = upstream.server.id, upstream.session
         facts = (
             *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
@@ -105,7 +118,9 @@ class ServerRows:
         if cached is None or cached[0] != facts:
             while len(self._rows) >= MAX_ROWS:
                 del self._rows[next(iter(self._rows))]
-            cached = self._rows[owner, id] = facts, self._row(upstream, viewer, cost, flags, counts)
+            self._version += 1
+            row = self._row(upstream, viewer, cost, flags, counts) | {"version": self._version}
+            cached = self._rows[owner, id] = facts, row
         return cached[1]
 
     def _counts(self, viewer: Viewer) -> tuple[Counter[str], Counter[str]]:
@@ -139,39 +154,59 @@ class ServerRows:
         flags: list[str],
         counts: tuple[int, int],
     ) -> Json:
-        server, session, agreement = upstream.server, upstream.session, upstream.agreement
-        code = code_of(upstream.error)
-        median, p95 = self._percentiles(server.id) if viewer.admin else (None, None)
-        pins = [f"{kind} {name}: {text}" for kind, name, text in self._pin_problems(server.id)]
-        return shown_object(
-            {
-                "server": server.id,
-                "state": str(upstream.state),
-                "transport": upstream.transport,
-                "tools": cost.tools,
-                "tokens": cost.tokens,
-                "calls": counts[0],
-                "errors": counts[1],
-                "p50_ms": median,
-                "p95_ms": p95,
-                "restarts": max(0, upstream.starts - 1) if viewer.admin else None,
-                "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
-                "code": code,
-                "cure": self._cure(code) if code is not None else None,
-                "stderr": list(upstream.last_words[-MAX_LINES:]) if viewer.admin else [],
-                "flagged": flags[:MAX_FINDINGS],
-                "pins": pins[:MAX_FINDINGS] if viewer.admin else [],
-                "incomplete": [printable(text) for text in upstream.incomplete][:MAX_FINDINGS] if viewer.admin else [],
-                "breaker": str(self._hub.rules.breaker_state(server.id)),
-                "sign_in": upstream.wants_sign_in,
-                "disabled": upstream.state is UpstreamState.DISABLED,
-                "pid": session.pid if session is not None and viewer.admin else None,
-                "era": agreement.era if agreement is not None and upstream.state in CONNECTED_STATES else None,
-                "revision": agreement.version if agreement is not None and upstream.state in CONNECTED_STATES else None,
-                "running": upstream.calls.count if viewer.admin else None,
-                "since": iso(time.time() - (time.monotonic() - upstream.since)),
-            }
-        )
+        id = upstream.server.id
+        median, p95 = self._percentiles(id) if viewer.admin else (None, None)
+        row = {
+            "server": id,
+            "state": str(upstream.state),
+            "transport": upstream.transport,
+            "tools": cost.tools,
+            "tokens": cost.tokens,
+            "calls": counts[0],
+            "errors": counts[1],
+            "p50_ms": median,
+            "p95_ms": p95,
+            "problem": printable(upstream.error, MAX_TEXT) if upstream.error is not None else None,
+            "code": code_of(upstream.error),
+            "flagged": len(flags),
+            "pins": len(self._pin_problems(id)) if viewer.admin else 0,
+            "sign_in": upstream.wants_sign_in,
+            "disabled": upstream.state is UpstreamState.DISABLED,
+        }
+        return shown_object(row, MAX_TEXT)
+
+    async def server(self, page_request: PageRequest) -> Json:
+        """Returns all that the page shows of one server. Raises PageError."""
+        viewer, id = page_request.session.viewer, page_request.rest
+        row = next((row for row in await self.rows(viewer) if row["server"] == id), None)
+        upstream = self._hub.upstreams.get(id)
+        if row is None or upstream is None:
+            raise not_found("such server")
+        catalog, flags = self.catalog_of(viewer), self._flags.get(id, [])
+        session, agreement = upstream.session, upstream.agreement
+        is_connected = agreement is not None and upstream.state in CONNECTED_STATES
+        details = {
+            "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
+            "cure": self._cure(row["code"]) if row["code"] is not None else None,
+            "flagged": [text for name, text in flags if viewer.admin or catalog.entry(TOOLS, name)],
+            "breaker": str(self._hub.rules.breaker_state(id)),
+            "era": agreement.era if agreement is not None and is_connected else None,
+            "revision": agreement.version if agreement is not None and is_connected else None,
+            "since": iso(time.time() - (time.monotonic() - upstream.since)),
+            **(self._details_for_admins(upstream, session) if viewer.admin else {}),
+        }
+        return row | shown_object(details)
+
+    def _details_for_admins(self, upstream: Upstream, session: UpstreamSession | None) -> Json:
+        pins = [f"{kind} {name}: {text}" for kind, name, text in self._pin_problems(upstream.server.id)[:MAX_FINDINGS]]
+        return {
+            "restarts": max(0, upstream.starts - 1),
+            "stderr": list(upstream.last_words[-MAX_LINES:]),
+            "pins": [printable(text) for text in pins],
+            "incomplete": [printable(text) for text in upstream.incomplete[:MAX_FINDINGS]],
+            "pid": session.pid if session is not None else None,
+            "running": upstream.calls.count,
+        }
 
     def _pin_problems(self, server: str) -> tuple[tuple[str, str, str], ...]:
         review = self._hub.rules.pins

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_hub.catalog import OWN, Item, Route, names
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
 from mcp_hub.downstream.page.feed import shown
+from mcp_hub.downstream.page.row_window import window
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.protocol.kinds import TOOLS
@@ -24,7 +25,11 @@ LINE: Final = 120
 ATTEMPTS: Final = 3
 """How often the costs are computed at most, if the lists change meanwhile."""
 MAX_ROWS: Final = 20_000
-"""Tools in one answer."""
+"""Tools that are shown."""
+MAX_PRINCIPALS: Final = 500
+"""Principals whose view can be chosen."""
+FILTERED: Final = ("name", "title", "server", "line")
+"""The members of a row that the filter of the page is searched in."""
 
 
 class ToolsPart:
@@ -58,14 +63,26 @@ class ToolsPart:
         return {**shown(overview), "never_called": never_called}
 
     async def tools(self, page_request: PageRequest) -> Json:
-        """Returns a row for each tool, and for an admin also for those that the principal does not see."""
-        viewer = page_request.session.viewer
-        principal = self.seen_as(viewer, page_request.query.get("as"))
+        """Returns the rows of tools that a page shows; an admin also gets those that the principal does not see.
+
+        Besides what `window` reads, `server` names the server whose tools are wanted; `listed` leaves hidden ones out.
+        """
+        viewer, query = page_request.session.viewer, page_request.query
+        principal = self.seen_as(viewer, query.get("as"))
         catalog = await self._hub.catalogs.settled_for(principal)
         rows = await in_slices(self._rows(catalog, principal, hidden=viewer.admin))
         listen = self._hub.config.listen
-        principals = list(listen.principals) if viewer.admin else []
-        return {"tools": rows, "as": str(principal) or None, "principals": principals}
+        principals = list(listen.principals)[:MAX_PRINCIPALS] if viewer.admin else []
+        hidden = sum(row["hidden_by"] is not None for row in rows)
+        wanted = [
+            row
+            for row in rows
+            if ("listed" not in query or row["hidden_by"] is None)
+            and query.get("server", row["server"]) == row["server"]
+        ]
+        found = await in_thread(window, wanted, query, FILTERED)
+        facts = {"as": str(principal) or None, "principals": principals, "hidden": hidden}
+        return {**found, "total": len(rows), **facts}
 
     async def tool(self, page_request: PageRequest) -> Json:
         """Returns one tool as it is listed, for an admin also as its server lists it and what each rule did to it.
@@ -81,9 +98,10 @@ class ToolsPart:
         if route is None:
             raise not_found("such tool")
         item = self._item(route)
-        details: Json = {"definition": definition, "original": None, "rules": []}
+        details: Json = {"definition": definition, "original": None, "rules": [], "hidden_by": None}
         if viewer.admin and item is not None:
             details |= {"original": item.wire, "rules": self._rules(item, principal)}
+            details["hidden_by"] = self._hidden_by(route, principal) if definition is None else None
         return {**await in_thread(bounded, details), "name": page_request.rest, "server": route.upstream}
 
     def seen_as(self, viewer: Viewer, name: str | None) -> Principal:

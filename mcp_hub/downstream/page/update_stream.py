@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest
+from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
 from mcp_hub.downstream.page.static_files import CONFINED
+from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.protocol.frames import encode
 from mcp_hub.transport.http1.exchange import EVENTS
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
-    from mcp_hub.downstream.page.client_rows import ClientRows
+    from mcp_hub.downstream.page.client_rows import ClientList, ClientRows
     from mcp_hub.downstream.page.config_view import ConfigView
     from mcp_hub.downstream.page.confirmations import ConfirmationsPart
     from mcp_hub.downstream.page.feed import Feed
@@ -28,13 +30,15 @@ PAUSE: Final = 0.25
 LOOK: Final = 1.0
 """Seconds between two checks for changes while no call ends."""
 CLIENTS_EVERY: Final = 2.0
-"""Seconds between two checks of the clients: their whole list is sent whenever one of them has made a call."""
+"""Seconds between two checks of the clients. Only their number is sent: the page asks for those that it shows."""
 HEARTBEAT: Final = 15.0
 """Seconds after which a silent stream gets a comment, and the session of any stream is verified again."""
 MAX_STREAMS: Final = 4
 """Event streams of one session."""
 MAX_EVENT_CALLS: Final = 500
 """Calls in one event."""
+MAX_VIEWERS: Final = 64
+"""Viewers whose rows are shared by their streams."""
 
 
 class UpdatesPart:
@@ -57,6 +61,8 @@ class UpdatesPart:
         self._clients = clients
         self._view = view
         self._confirmations = confirmations
+        self._rows: dict[str | None, tuple[float, list[Json]]] = {}
+        """Principal, or None for admins -> when the rows of servers were made for a stream, and the rows."""
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the one endpoint."""
@@ -122,19 +128,32 @@ class UpdatesPart:
         return self._feed.newest if number is None else number
 
     async def servers(self, session: PageSession) -> list[Json]:
-        """Returns the rows of the servers."""
-        return await self._servers.rows(session.viewer)
+        """Returns the rows of the servers, the same for all streams that one viewer has open at the time."""
+        viewer = session.viewer
+        owner, now = None if viewer.admin else viewer.principal, time.monotonic()
+        cached = self._rows.get(owner)
+        if cached is None or now - cached[0] >= PAUSE:
+            while len(self._rows) >= MAX_VIEWERS:
+                del self._rows[next(iter(self._rows))]
+            cached = self._rows[owner] = now, await self._servers.rows(viewer)
+        return cached[1]
 
-    async def clients(self, session: PageSession) -> list[Json]:
-        """Returns the rows of the clients."""
-        return await self._clients.rows(session.viewer)
+    async def clients(self, session: PageSession) -> ClientList:
+        """Returns the clients that the viewer sees."""
+        return await self._clients.of(session.viewer)
 
     def calls(self, session: PageSession, number: int) -> tuple[int, int, list[Json]]:
         """Returns the number of the newest call in a bounded list, how many before it are lost, and the list."""
         dropped, entries = self._feed.after(number)
-        entries = entries[:MAX_EVENT_CALLS]
-        newest = entries[-1].number if entries else number + dropped
-        return newest, dropped, [row for entry in entries if (row := entry.row(session.viewer)) is not None]
+        newest, size, rows = number + dropped, 0, []
+        for entry in entries[:MAX_EVENT_CALLS]:
+            if size > MAX_ROWS_BYTES:
+                break
+            newest, row = entry.number, entry.row(session.viewer)
+            if row is not None:
+                rows.append(row)
+                size += approximate_size(row)
+        return newest, dropped, rows
 
     def confirmations(self, session: PageSession) -> list[Json]:
         """Returns the calls that wait for the viewer."""
@@ -147,10 +166,6 @@ class UpdatesPart:
     def newest_load(self) -> Reload | None:
         """Returns the last load of the configuration, whether it is in force or not."""
         return self._view.newest_load
-
-    async def configuration(self, session: PageSession) -> Json:
-        """Returns the parts of the state that come from the configuration."""
-        return await self._view.show(session.viewer)
 
     def event_id(self, number: int) -> str:
         """Returns the id of the event that ends with a call."""
@@ -165,7 +180,7 @@ class _Stream:
         self._session = session
         self._number = number
         self._rows: dict[str, Json] = {}
-        self._clients: list[Json] | None = None
+        self._clients = 0
         self._confirmations = part.confirmations(session)
         self._catalog: tuple[Any, int] | None = None
         self._load = part.newest_load()
@@ -197,26 +212,38 @@ class _Stream:
     async def _states(self, now: float) -> list[bytes]:
         part, session, data = self._part, self._session, []
         rows = {row["server"]: row for row in await part.servers(session)}
-        changed = [row for id, row in rows.items() if self._rows.get(id) is not row and self._rows.get(id) != row]
         removed = self._rows.keys() - rows.keys()
         is_first = self._catalog is None
-        if (changed or removed) and not is_first:
+        if is_first:
+            self._rows = rows
+        elif changed := self._changed(rows):
             data.append(_event("servers", changed))
-        self._rows = rows
         if now - self._clients_at >= CLIENTS_EVERY:
             clients = await part.clients(session)
-            if clients != self._clients and not is_first:
-                data.append(_event("clients", clients))
-            self._clients, self._clients_at = clients, now
+            if clients.version != self._clients and not is_first:
+                data.append(_event("clients", {"count": len(clients.rows)}))
+            self._clients, self._clients_at = clients.version, now
         catalog, earlier = part.catalog(session), self._catalog
         if earlier is not None and (earlier[0] is not catalog[0] or earlier[1] != catalog[1]):
             tools = sum(row["tools"] for row in rows.values())
             data.append(_event("catalog", {"generation": catalog[1], "tools": tools}))
         load, earlier_load = part.newest_load(), self._load
         if earlier is not None and (earlier[1] != catalog[1] or removed or load is not earlier_load):
-            data.append(_event("configuration", {"generation": catalog[1], **await part.configuration(session)}))
+            data.append(_event("configuration", {"generation": catalog[1]}))
         self._catalog, self._load = catalog, load
         return data
+
+    def _changed(self, rows: dict[str, Json]) -> list[Json]:
+        """Returns the rows that differ from those sent before, as many as one event may have, and notes them."""
+        changed, size = [], 0
+        for id in self._rows.keys() - rows.keys():
+            del self._rows[id]
+        for id, row in rows.items():
+            if self._rows.get(id) is not row and size <= MAX_ROWS_BYTES:
+                self._rows[id] = row
+                changed.append(row)
+                size += approximate_size(row)
+        return changed
 
 
 def _event(name: str, value: Any, id: str | None = None) -> bytes:

@@ -107,14 +107,17 @@ class Events:
 class ServedHub:
     """A hub with a page. `stop` ends it."""
 
-    def __init__(self, hub: Engine, app: App, access: PageAccess, base: str, config: Path, reloader: Reloader) -> None:
-        self.hub = hub
+    def __init__(
+        self, dispatcher: Dispatcher, app: App, access: PageAccess, base: str, config: Path, reloader: Reloader
+    ) -> None:
+        self.hub = dispatcher.hub
         self.app = app
         self.access = access
         self.base = base
         self.config = config
         self.reloader = reloader
         self.stop = asyncio.Event()
+        self.dispatcher = dispatcher
 
     @property
     def port(self) -> int:
@@ -168,7 +171,7 @@ async def served_hub(
                 await hub.settled_catalog()
             status.serving = [base]
             access.base = lambda: app.page_base([base])
-            served = ServedHub(hub, app, access, base, path, reloader)
+            served = ServedHub(dispatcher, app, access, base, path, reloader)
             served.stop = stop
             yield served
         finally:

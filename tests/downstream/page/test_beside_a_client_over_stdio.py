@@ -57,8 +57,7 @@ async def test_thousands_of_tools_and_megabytes_of_arguments_do_not_block_the_ev
         await greeted(client)
         await client.tool_names()
         async with opened(client) as page:
-            rows = (await page.found("tools"))["tools"]
-            assert sum(row["hidden_by"] is not None for row in rows) > 1000
+            assert (await page.found("tools"))["hidden"] > 1000
             assert (await page.found("tools/a__t1999"))["definition"] is None
             assert await text(page, "a__echo", {"text": "x" * 3_000_000})
             assert await text(page, "a__big", {"bytes": 20_000_000})

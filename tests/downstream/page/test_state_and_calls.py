@@ -47,10 +47,10 @@ async def test_the_state_has_every_server_with_its_cost_and_its_problem(tmp_path
         assert up["tokens"] > up["tools"]
         assert (up["calls"], up["errors"]) == (2, 1)
         assert 0 <= up["p50_ms"] <= up["p95_ms"]
-        assert isinstance(up["pid"], int)
+        assert isinstance((await page.found("servers/up"))["pid"], int)
         assert dead["code"] == "HUB-201"
         assert "no-such-command" in dead["problem"]
-        assert dead["cure"]
+        assert (await page.found("servers/dead"))["cure"]
         assert off["disabled"] is True
         assert state["totals"] == {name: up[name] for name in ("calls", "errors", "tools", "tokens")}
         assert state["who"]["admin"] is True
@@ -94,8 +94,10 @@ async def test_clients_are_listed_with_their_declared_capabilities(tmp_path: Pat
         await session.text("up__echo", {"text": "x"})
         await modern.text("up__echo", {"text": "x"})
         await settled(page, 2)
-        clients = (await page.found("state"))["clients"]
-        declared = [entry for entry in clients if entry["declared"]]
+        clients = (await page.found("clients"))["rows"]
+        assert (await page.found("state"))["clients"] == len(clients) == 3
+        details = [await page.found(f"clients/{entry['id']}") for entry in clients]
+        declared = [entry for entry in details if entry["declared"]]
         assert [entry["declared"] for entry in declared] == [{"roots": {"listChanged": True}}]
         assert (declared[0]["name"], declared[0]["version"], declared[0]["calls"]) == ("v", "1", 1)
         assert declared[0]["era"] == "handshake"
@@ -109,7 +111,7 @@ async def test_clients_are_listed_in_order_of_connection(tmp_path: Path) -> None
             client.session = {}
             info = {"name": name, "version": "1"}
             await client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
-        assert [entry["name"] for entry in (await page.found("state"))["clients"]] == ["v", *names]
+        assert [entry["name"] for entry in (await page.found("clients"))["rows"]] == ["v", *names]
 
 
 async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) -> None:
@@ -192,10 +194,17 @@ async def test_a_caller_sees_only_its_profile_and_its_own_calls(tmp_path: Path, 
             state = await page.found("state")
             (row,) = state["servers"]
             assert (row["server"], row["tools"], row["calls"]) == (server, 1, 1)
-            hidden = [row[name] for name in ("pid", "restarts", "p50_ms", "running")]
-            assert hidden == [None] * 4
-            assert row["stderr"] == []
-            assert {entry["principal"] for entry in state["clients"]} <= {principal}
+            details = await page.found(f"servers/{server}")
+            assert not {"pid", "restarts", "running", "stderr"} & details.keys()
+            assert (row["p50_ms"], details["p95_ms"], details["pins"]) == (None, None, 0)
+            assert (await page.get("servers/c")).status_code == 404
+            clients = (await page.found("clients"))["rows"]
+            assert {entry["principal"] for entry in clients} == {principal}
+            everybody = (await carol.found("clients"))["rows"]
+            for entry in everybody:
+                answer = await page.get(f"clients/{entry['id']}")
+                assert answer.status_code == (200 if entry["principal"] == principal else 404)
+            assert state["clients"] == len(clients)
             assert (state["rules"], state["config"], state["serving"]) == ([], None, [])
             assert state["configuration"]["files"] == []
             assert state["groups"] == []
@@ -296,10 +305,10 @@ async def test_texts_of_servers_and_clients_are_escaped_and_cut(tmp_path: Path) 
         await client.call("up__stderr", {"text": EVIL})
         await settled(page, 2)
         async with asyncio.timeout(PATIENCE):
-            while not ((row := (await page.found("state"))["servers"][0])["stderr"] and row["flagged"]):
+            while not ((row := await page.found("servers/up"))["stderr"] and row["flagged"]):
                 await asyncio.sleep(0)
         assert row["stderr"][-1] == "<img src=x onerror=alert(1)>\\x1b[31m\\u202e\\u200b\\x07"
-        for path in ("state", "calls"):
+        for path in ("state", "calls", "servers/up", "clients", "tools"):
             text = (await page.get(path)).text
             assert not [char for char in "\x1b\u202e\u200b\x07" if char in text]
             assert "\\u001b" not in text

@@ -175,7 +175,6 @@ class App {
     for (const [name, { topics: wanted }] of Object.entries(VIEWS)) {
       if (name === this.#now && wanted.some((topic) => topics.has(topic))) this.#views.get(name).draw();
     }
-    if (this.#now === "tools" && topics.has("catalog")) this.#views.get("tools").refresh();
     if (topics.has("confirmations")) this.#confirmations.draw();
     if (topics.has("servers")) this.#tell();
   }
@@ -183,7 +182,7 @@ class App {
   #count() {
     const { state } = this.store;
     if (state === null) return;
-    const counts = { servers: state.servers.length, tools: this.store.totals().tools, clients: state.clients.length, rules: state.rules.length };
+    const counts = { servers: state.servers.length, tools: this.store.totals().tools, clients: state.clients, rules: state.rules.length };
     const { findings = [], problem } = state.configuration ?? {};
     if (findings.length || problem) counts.configuration = findings.length + (problem ? 1 : 0);
     for (const [name, { number }] of this.#tabs) setText(number, counts[name] === undefined ? "" : short(counts[name]));

@@ -35,8 +35,12 @@ function drawName(cell, row) {
  */
 function grouped(calls, waiting) {
   const programs = new Map(waiting.map((id) => [id, []]));
-  for (const row of calls) if (row.run) programs.set(row.run, [row, ...(programs.get(row.run) ?? [])]);
+  for (const row of calls) {
+    if (row.run && !programs.has(row.run)) programs.set(row.run, []);
+    if (row.run) programs.get(row.run).push(row);
+  }
   if (programs.size === 0) return calls;
+  for (const inner of programs.values()) inner.reverse();
   const ended = new Map(calls.filter((row) => programs.has(row.id)).map((row) => [row.id, row]));
   const found = [];
   const place = (id) => {

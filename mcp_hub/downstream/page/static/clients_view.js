@@ -3,8 +3,9 @@
 import { announce, confirm } from "./dialog.js";
 import { button, emptyState, facts, h, moment, section } from "./element.js";
 import { jsonBlock } from "./json_text.js";
-import { ListView, Part } from "./list_view.js";
+import { Part } from "./list_view.js";
 import { count, printable } from "./text.js";
+import { WindowView } from "./window_view.js";
 
 const COLUMNS = [
   { key: "name", title: "Client", sortable: true, value: (row) => row.name || "unnamed" },
@@ -16,36 +17,22 @@ const COLUMNS = [
   { key: "since", title: "Since", sortable: true, value: (row) => row.since, render: (cell, row) => cell.replaceChildren(moment(row.since)) },
 ];
 
-export class ClientsView extends ListView {
+export class ClientsView extends WindowView {
   #content = new Part();
 
   constructor(app) {
-    super(app, {
-      name: "clients",
-      label: "Clients",
-      one: "client",
-      columns: COLUMNS,
-      key: (row) => row.id,
-      texts: (row) => [row.name, row.version, row.principal, row.transport, row.era],
-    });
+    super(app, { name: "clients", label: "Clients", one: "client", path: "clients", list: "clients", columns: COLUMNS, key: (row) => row.id });
   }
 
-  rows() {
-    return this.app.store.state?.clients ?? [];
-  }
-
-  empty() {
+  none() {
     return emptyState("No client is connected.", "Put the hub into your clients with ", h("code", {}, "mcp-hub setup"), ", or point one at the address of this page with the path /mcp.");
   }
 
-  drawPanel(id, opened) {
-    const client = this.rows().find((row) => row.id === id);
-    if (client === undefined) {
-      this.panel.show("Gone", "Client", emptyState("This client is no longer connected."));
-      return false;
-    }
-    this.#content.draw([client, this.app.isAdmin], () => this.#contentOf(client));
-    if (opened) this.panel.show(client.name || "unnamed", "Client", this.#content.element);
+  drawPanel(id) {
+    this.detail(`clients/${encodeURIComponent(id)}`, this.app.store.versions.clients, (client) => {
+      this.#content.draw([client, this.app.isAdmin], () => this.#contentOf(client));
+      return [client.name || "unnamed", this.#content.element];
+    });
   }
 
   #contentOf(client) {

@@ -11,6 +11,7 @@ export class DataGrid {
   #columns;
   #key;
   #onopen;
+  #onneed;
   #body;
   #rows = [];
   #shown = [];
@@ -20,6 +21,8 @@ export class DataGrid {
   #top = 0;
   #view = 0;
   #active = null;
+  /** The place that the keyboard went to while its row was not known. */
+  #going = null;
   #open = null;
   #sort = null;
   #id;
@@ -33,11 +36,13 @@ export class DataGrid {
   /**
    * `columns`: `{key, title, render(cell, row), value(row)}`; without `render` the value is the text of the cell, and
    * with `sortable` a click on the title sorts by it. `key(row)` is its identity, `onopen(row)` is told of Enter and clicks.
+   * With `onneed()` the hub sorts and not all rows are known: it is called when one in sight is not, or is to be sorted.
    */
-  constructor({ label, name, columns, key, onopen }) {
+  constructor({ label, name, columns, key, onopen, onneed = null }) {
     this.#columns = columns;
-    this.#key = key;
+    this.#key = (row) => (row === undefined ? undefined : key(row));
     this.#onopen = onopen;
+    this.#onneed = onneed;
     grids += 1;
     this.#id = `grid-${grids}`;
     const head = h(
@@ -70,16 +75,28 @@ export class DataGrid {
       this.#sort = { column, down };
       for (const cell of this.element.querySelectorAll("[aria-sort]")) cell.removeAttribute("aria-sort");
       title.setAttribute("aria-sort", down ? "descending" : "ascending");
-      this.#arrange();
+      if (this.#onneed === null) this.#arrange();
+      else this.#onneed();
     };
     const title = h("div", attributes, h("button", { type: "button", class: "plain", onclick: sort }, column.title));
     return title;
   }
 
+  /** What the hub is to sort by, as members of a query. */
+  get sort() {
+    return this.#sort === null ? {} : { sort: this.#sort.column.key.split(" ")[0], ...(this.#sort.down && { down: "1" }) };
+  }
+
+  /** Returns the places of the rows that are drawn: `{first, last}`. */
+  inSight() {
+    const first = Math.max(0, this.#firstInSight() - MARGIN);
+    return { first, last: first + Math.ceil(this.#view / this.#height) + 2 * MARGIN };
+  }
+
   /** Shows rows. What is in sight stays in sight when rows come in front of it. */
   setRows(rows) {
     const first = this.#shown[this.#firstInSight()];
-    const top = this.#held && this.#sort === null ? this.#shown[0] : undefined;
+    const top = this.#held && this.#sort === null && this.#onneed === null ? this.#shown[0] : undefined;
     const before = top === undefined ? 0 : rows.findIndex((row) => this.#key(row) === this.#key(top));
     this.#latest = before > 0 ? rows : null;
     this.#rows = before > 0 ? rows.slice(before) : rows;
@@ -114,7 +131,7 @@ export class DataGrid {
 
   #arrange(anchor = null) {
     this.#shown = this.#rows;
-    if (this.#sort !== null) {
+    if (this.#sort !== null && this.#onneed === null) {
       const { column, down } = this.#sort;
       const sign = down ? -1 : 1;
       this.#shown = [...this.#rows].sort((a, b) => sign * compare(column.value(a), column.value(b)));
@@ -169,9 +186,8 @@ export class DataGrid {
   }
 
   #draw() {
-    const visible = Math.ceil(this.#view / this.#height);
-    const first = Math.max(0, this.#firstInSight() - MARGIN);
-    const last = Math.min(this.#shown.length, first + visible + 2 * MARGIN);
+    const { first, last: end } = this.inSight();
+    const last = Math.min(this.#shown.length, end);
     const needed = Math.max(0, last - first);
     while (this.#pool.length < needed) this.#pool.push(this.#makeRow());
     // A row of the list always has the same element while it is in sight, so that nothing is drawn twice.
@@ -183,7 +199,9 @@ export class DataGrid {
       this.#drawRow(row, at);
     }
     for (const row of this.#pool) if (!used.has(row) && !row.element.hidden) row.element.hidden = true;
+    if (this.#going !== null && this.#shown[this.#going] !== undefined) this.#goTo(this.#going);
     this.#point();
+    for (let at = first; at < last; at += 1) if (this.#shown[at] === undefined) return this.#onneed?.();
   }
 
   #makeRow() {
@@ -204,12 +222,13 @@ export class DataGrid {
       element.setAttribute("aria-rowindex", at + 2);
     }
     const key = this.#key(row);
-    element.classList.toggle("is-active", key === this.#active);
-    element.setAttribute("aria-selected", key === this.#open);
-    if (slot.row === row) return;
+    element.classList.toggle("is-active", row !== undefined && key === this.#active);
+    element.setAttribute("aria-selected", row !== undefined && key === this.#open);
+    if (slot.row === row && row !== undefined) return;
     slot.row = row;
     this.#columns.forEach((column, index) => {
-      if (column.render) column.render(cells[index], row);
+      if (row === undefined) cells[index].replaceChildren();
+      else if (column.render) column.render(cells[index], row);
       else setText(cells[index], column.value(row));
     });
   }
@@ -222,6 +241,7 @@ export class DataGrid {
   }
 
   #activeAt() {
+    if (this.#going !== null) return this.#going;
     return this.#active === null ? -1 : this.#shown.findIndex((row) => this.#key(row) === this.#active);
   }
 
@@ -241,14 +261,15 @@ export class DataGrid {
     if (to !== undefined && end >= 0) {
       event.preventDefault();
       this.#goTo(Math.min(Math.max(to, 0), end));
-    } else if ((event.key === "Enter" || event.key === " ") && at >= 0) {
+    } else if ((event.key === "Enter" || event.key === " ") && this.#shown[at] !== undefined) {
       event.preventDefault();
       this.#onopen(this.#shown[at]);
     }
   }
 
   #goTo(at) {
-    this.#active = this.#key(this.#shown[at]);
+    this.#going = this.#shown[at] === undefined ? at : null;
+    this.#active = this.#key(this.#shown[at]) ?? null;
     const top = at * this.#height;
     const room = this.#view - this.#body.offsetTop - this.#height;
     if (top < this.#top) this.#scrollTo(top);
@@ -259,7 +280,8 @@ export class DataGrid {
   #onclick(event) {
     const element = event.target.closest("[role=row]");
     const slot = this.#pool.find((row) => row.element === element);
-    if (slot === undefined || String(getSelection())) return;
+    if (slot?.row === undefined || String(getSelection())) return;
+    this.#going = null;
     this.#active = this.#key(slot.row);
     this.#onopen(slot.row);
     this.#draw();

@@ -1,26 +1,30 @@
 /** A view that is a list with a filter, and a panel for the row that is open. */
 
 import { DataGrid } from "./data_grid.js";
-import { button, emptyState, h } from "./element.js";
+import { button, emptyState, h, problem } from "./element.js";
 import { Panel } from "./panel.js";
-import { counted, printable } from "./text.js";
+import { count, counted, printable } from "./text.js";
 
 export class ListView {
   #texts = new WeakMap();
-  #shownFor = undefined;
+  #shownFor = null;
+  /** What the panel shows of its row, `{path, version, draw}`; whether it is there, and whether the hub is asked for it. */
+  #detail = null;
+  #isShown = false;
+  #asking = false;
 
   /**
    * `app` has `store`, `session`, `isAdmin` and `go(view, key)`. `name` is that of the view, `one` and `many` what its
    * rows are called, `columns` those of the grid, `key(row)` the identity of a row, `texts(row)` what the filter reads.
    */
-  constructor(app, { name, label, one, many = `${one}s`, columns, key, texts }) {
+  constructor(app, { name, label, one, many = `${one}s`, columns, key, texts, onneed = null }) {
     this.app = app;
     this.name = name;
     this.open = null;
     this.key = key;
     this.words = { one, many };
     this.texts = texts;
-    this.grid = new DataGrid({ label, name: `${name}-grid`, columns, key, onopen: (row) => app.go(name, key(row)) });
+    this.grid = new DataGrid({ label, name: `${name}-grid`, columns, key, onopen: (row) => app.go(name, key(row)), onneed });
     this.panel = new Panel(`The ${one} that is open`, () => this.closePanel());
     this.filter = h("input", {
       type: "search",
@@ -60,7 +64,7 @@ export class ListView {
     return emptyState("There is nothing here.");
   }
 
-  /** Draws the panel for `key`: when it is `opened`, and when what it shows may have changed. Returns false if there is no such row now. */
+  /** Draws the panel for `key`: when it is `opened`, and when what it shows may have changed. */
   drawPanel() {}
 
   /** Shows the view, with the row of `key` open. */
@@ -77,17 +81,52 @@ export class ListView {
   /** Draws what has changed. */
   draw() {
     if (!this.app.store.state) return;
+    const { rows, all } = this.found();
+    this.grid.setRows(rows);
+    const total = rows.length === all ? counted(all, this.words.one, this.words.many) : `${count(rows.length)} of ${counted(all, this.words.one, this.words.many)}`;
+    if (this.total.textContent !== total) this.total.textContent = total;
+    this.#drawEmpty(all, rows.length);
+    const { open } = this;
+    const opened = this.#shownFor !== open;
+    if (opened) this.#detail = null;
+    this.#shownFor = open;
+    if (open !== null) this.drawPanel(open, opened);
+  }
+
+  /** Returns the rows that pass the filters, and the number of all. */
+  found() {
     const all = this.rows();
     const wanted = this.filter.value.trim().toLowerCase();
     const words = wanted === "" ? [] : wanted.split(/\s+/);
-    const shown = all.filter((row) => this.passes(row) && this.#has(row, words));
-    this.grid.setRows(shown);
-    const total = shown.length === all.length ? counted(all.length, this.words.one, this.words.many) : `${shown.length.toLocaleString()} of ${counted(all.length, this.words.one, this.words.many)}`;
-    if (this.total.textContent !== total) this.total.textContent = total;
-    this.#drawEmpty(all.length, shown.length);
-    const { open } = this;
-    if (open === null) this.#shownFor = undefined;
-    else this.#shownFor = this.drawPanel(open, this.#shownFor !== open) === false ? undefined : open;
+    return { rows: all.filter((row) => this.passes(row) && this.#has(row, words)), all: all.length };
+  }
+
+  /**
+   * Shows in the panel what the hub has at `path`, and asks again when `version` is another one. `draw(found)` draws it and
+   * returns a title and elements, which stay. One request runs at a time; an answer for a row that was left is dropped.
+   */
+  async detail(path, version, draw) {
+    const { one } = this.words;
+    const before = this.#detail;
+    if (before?.path === path && before.version === version) return;
+    this.#detail = { path, version, draw };
+    if (before?.path !== path) {
+      this.#isShown = false;
+      this.panel.show(this.open, one, h("p", { class: "quiet" }, `Asking for the ${one}…`));
+    }
+    if (this.#asking) return;
+    this.#asking = true;
+    for (let asked = null; this.#detail !== null && asked !== this.#detail; ) {
+      asked = this.#detail;
+      const found = await this.app.session.request("GET", asked.path).catch((refusal) => refusal);
+      if (this.#detail?.path !== asked.path) continue;
+      const isFound = !(found instanceof Error);
+      const gone = found.status === 404 ? emptyState(`There is no ${one} of this name now.`) : null;
+      const [title, ...content] = isFound ? asked.draw(found) : [this.open, gone ?? problem(found)];
+      if (!isFound || !this.#isShown) this.panel.show(title, one, content);
+      this.#isShown = isFound;
+    }
+    this.#asking = false;
   }
 
   #has(row, words) {

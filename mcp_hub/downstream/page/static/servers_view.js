@@ -17,8 +17,8 @@ function drawState(cell, state) {
 function notes(server) {
   const found = [];
   if (server.sign_in) found.push("sign in");
-  if (server.flagged?.length) found.push(`${count(server.flagged.length)} flagged`);
-  if (server.pins?.length) found.push("pins differ");
+  if (server.flagged) found.push(`${count(server.flagged)} flagged`);
+  if (server.pins) found.push("pins differ");
   return found;
 }
 
@@ -65,19 +65,14 @@ export class ServersView extends ListView {
     return emptyState("No server is configured.", "Find one with ", h("code", {}, "mcp-hub search"), ", add it with ", h("code", {}, "mcp-hub add"), ". It appears here without a restart.");
   }
 
-  drawPanel(id, opened) {
-    const server = this.rows().find((row) => row.server === id);
-    if (server === undefined) {
-      this.panel.show(id, "Server", emptyState("There is no server of this name now."));
-      return false;
-    }
-    this.#actions.draw([server.state, server.disabled, server.sign_in, server.pins, this.app.isAdmin], () => this.#buttons(server));
-    this.#facts.draw({ ...server, stderr: null }, () => factsOf(server));
-    this.#words.draw(server.stderr, () => wordsOf(server.stderr ?? []));
-    if (opened) {
-      const tools = h("p", {}, h("a", { href: `#tools?server=${encodeURIComponent(id)}` }, "Its tools"), " · ", h("a", { href: `#calls?server=${encodeURIComponent(id)}` }, "Its calls"));
-      this.panel.show(id, "Server", this.#actions.element, tools, this.#facts.element, this.#words.element);
-    }
+  drawPanel(id) {
+    const row = this.rows().find((one) => one.server === id);
+    this.detail(`servers/${encodeURIComponent(id)}`, row?.version, (server) => {
+      this.#actions.draw([server.state, server.disabled, server.sign_in, server.pins, this.app.isAdmin], () => this.#buttons(server));
+      this.#facts.draw({ ...server, stderr: null }, () => factsOf(server));
+      this.#words.draw(server.stderr, () => wordsOf(server.stderr ?? []));
+      return [id, this.#actions.element, toolsAndCallsOf(id), this.#facts.element, this.#words.element];
+    });
   }
 
   #buttons(server) {
@@ -116,6 +111,11 @@ export class ServersView extends ListView {
     const host = isWebAddress(done.url) ? new URL(done.url).host : "an address that cannot be opened";
     const dialog = show(`Sign in at ${printable(host, 120)}`, [h("p", { class: "address" }, outward(String(done.url ?? "")))], [button("Close", () => dialog.close(), { class: "primary" })]);
   }
+}
+
+function toolsAndCallsOf(id) {
+  const server = encodeURIComponent(id);
+  return h("p", {}, h("a", { href: `#tools?server=${server}` }, "Its tools"), " · ", h("a", { href: `#calls?server=${server}` }, "Its calls"));
 }
 
 function factsOf(server) {

@@ -14,10 +14,8 @@ export class Store {
   dropped = 0;
   /** Whether the hub may have calls that are older than those here. */
   mayHaveOlder = true;
-  /** `{tools, as, principals}`, or null until somebody asked for tools. */
-  catalog = null;
-  /** Whether the catalog has changed since. */
-  catalogIsOld = true;
+  /** Lists that stay in the hub, with the number of changes that were told of each. */
+  versions = { clients: 0, catalog: 0 };
   /** How the connection to the hub is: `{state, wait, reason}`. */
   connection = { state: "connecting" };
 
@@ -46,7 +44,7 @@ export class Store {
   /** Takes the whole state. */
   takeState(state) {
     this.state = state;
-    this.catalogIsOld = true;
+    for (const list of Object.keys(this.versions)) this.versions[list] += 1;
     for (const topic of ["state", "servers", "clients", "catalog", "configuration", "confirmations"]) this.touch(topic);
   }
 
@@ -55,10 +53,11 @@ export class Store {
     if (event === "calls") this.#takeCalls(data);
     else if (event === "servers") this.#takeServers(data);
     else if (event === "clients") {
-      if (this.state) this.state.clients = data;
+      this.versions.clients += 1;
+      if (this.state) this.state.clients = data.count;
       this.touch("clients");
     } else if (event === "catalog") {
-      this.catalogIsOld = true;
+      this.versions.catalog += 1;
       if (this.state) this.state.generation = data.generation;
       this.touch("catalog");
     } else if (event === "confirmations") {
@@ -128,13 +127,6 @@ export class Store {
     const totals = { tools: 0, tokens: 0, calls: 0, errors: 0 };
     for (const server of this.state?.servers ?? []) for (const name of Object.keys(totals)) totals[name] += server[name] ?? 0;
     return totals;
-  }
-
-  /** Takes the list of tools. */
-  takeCatalog(catalog) {
-    this.catalog = catalog;
-    this.catalogIsOld = false;
-    this.touch("catalog");
   }
 
   /** Returns calls and errors of each of the last 60 seconds, oldest first. */

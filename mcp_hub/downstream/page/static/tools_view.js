@@ -3,9 +3,10 @@
 import { Costs } from "./costs.js";
 import { emptyState, h, problem, section } from "./element.js";
 import { jsonDetails } from "./json_text.js";
-import { Choice, ListView } from "./list_view.js";
+import { Choice } from "./list_view.js";
 import { count, printable, printableLines } from "./text.js";
 import { ToolRun } from "./tool_run.js";
+import { WindowView } from "./window_view.js";
 
 /** What stands for the server of the hub's own tools. */
 const OWN = "the hub";
@@ -29,13 +30,11 @@ const COLUMNS = [
   { key: "tokens number", title: "Tokens", sortable: true, downFirst: true, value: (row) => row.tokens, render: (cell, row) => (cell.textContent = count(row.tokens)) },
 ];
 
-export class ToolsView extends ListView {
+export class ToolsView extends WindowView {
   #server = new Choice("Server", "All servers", () => this.draw());
-  #as = new Choice("As whom", "As everyone", () => this.#load());
+  #as = new Choice("As whom", "As everyone", () => this.draw());
   #hidden = h("input", { type: "checkbox", onchange: () => this.draw() });
   #costs;
-  #loading = false;
-  #refusal = null;
   #run = null;
   /** As whom the tools were asked for last. */
   #asked = "";
@@ -43,22 +42,15 @@ export class ToolsView extends ListView {
   #request = null;
 
   constructor(app) {
-    super(app, {
-      name: "tools",
-      label: "Tools",
-      one: "tool",
-      columns: COLUMNS,
-      key: (row) => row.name,
-      texts: (row) => [row.name, row.title, row.server, row.line],
-    });
+    super(app, { name: "tools", label: "Tools", one: "tool", path: "tools", list: "catalog", columns: COLUMNS, key: (row) => row.name });
     const hidden = h("label", { class: "check" }, this.#hidden, "Hidden ones too");
+    hidden.hidden = this.#as.element.hidden = true;
     this.addControls(this.#server.element, this.#as.element, hidden);
     this.#costs = new Costs(app.session);
     this.grid.frame.before(this.#costs.element);
   }
 
   show(key, query) {
-    if (this.app.store.catalogIsOld) this.#load();
     if (query?.has("server")) {
       this.#server.update((this.app.store.state?.servers ?? []).map((row) => row.server));
       this.#server.element.value = query.get("server");
@@ -67,61 +59,30 @@ export class ToolsView extends ListView {
     super.show(key);
   }
 
-  /** Asks for the tools again after they have changed. */
-  refresh() {
-    if (this.app.store.catalogIsOld) this.#load();
+  query() {
+    const [server, as] = [this.#server.value, this.#as.value];
+    return { ...(server && { server }), ...(as && { as }), ...(!this.#hidden.checked && { listed: "1" }) };
   }
 
-  async #load() {
-    if (this.#loading) return;
-    this.#loading = true;
-    const { store, session } = this.app;
-    store.catalogIsOld = false;
-    const as = this.#as.value;
+  took({ principals, hidden }, hasChanged) {
+    this.#as.update(principals.filter((name) => name !== "").map((name) => [name, `As ${name}`]));
+    this.#as.element.hidden = principals.length === 0;
+    this.#hidden.parentElement.hidden = hidden === 0;
+    if (hasChanged) this.#costs.draw();
     const before = this.#asked;
-    this.#asked = as;
-    try {
-      store.takeCatalog(await session.request("GET", as ? `tools?${new URLSearchParams({ as })}` : "tools"));
-      this.#refusal = null;
-      this.#costs.draw();
-    } catch (refusal) {
-      this.#refusal = refusal;
-      store.touch("catalog");
-    } finally {
-      this.#loading = false;
-    }
-    if (this.#as.value !== as) this.#load();
+    this.#asked = this.#as.value;
     // What the panel shows stays when the list has changed: it may have a result, or what somebody has typed. A tool that
     // could not be run gets its form as soon as it can.
-    else if (store.state && this.open !== null && (before !== as || (this.#run === null && this.#request === null && this.#isListed(this.open)))) this.drawPanel(this.open, true);
-  }
-
-  #isListed(name) {
-    return this.rows().some((tool) => tool.name === name && !tool.hidden_by);
-  }
-
-  rows() {
-    return this.app.store.catalog?.tools ?? [];
-  }
-
-  passes(row) {
-    return (!this.#server.value || row.server === this.#server.value) && (this.#hidden.checked || !row.hidden_by);
+    if (this.open !== null && (before !== this.#asked || (hasChanged && this.#run === null && this.#request === null))) this.drawPanel(this.open, true);
   }
 
   draw() {
-    const { store } = this.app;
-    this.#server.update((store.state?.servers ?? []).map((row) => row.server));
-    const principals = (store.catalog?.principals ?? []).filter((name) => typeof name === "string" && name !== "");
-    this.#as.update(principals.map((name) => [name, `As ${name}`]));
-    this.#as.element.hidden = principals.length === 0;
+    this.#server.update((this.app.store.state?.servers ?? []).map((row) => row.server));
     this.#costs.element.hidden = !this.app.isAdmin;
-    this.#hidden.parentElement.hidden = !this.rows().some((row) => row.hidden_by);
     super.draw();
   }
 
-  empty() {
-    if (this.#refusal) return problem(this.#refusal);
-    if (this.app.store.catalog === null) return emptyState("Asking for the tools…");
+  none() {
     return emptyState("There is no tool.", "Look under ", h("a", { href: "#servers" }, "Servers"), " whether they are ready, and under ", h("a", { href: "#rules" }, "Rules"), " what is hidden.");
   }
 
@@ -132,9 +93,8 @@ export class ToolsView extends ListView {
 
   async drawPanel(name, opened) {
     if (!opened || this.#run?.isRunning) return;
-    const row = this.rows().find((tool) => tool.name === name);
     const as = this.#as.value;
-    this.panel.show(name, row ? row.server || OWN : "Tool", h("p", { class: "quiet" }, "Asking for the tool…"));
+    this.panel.show(name, "Tool", h("p", { class: "quiet" }, "Asking for the tool…"));
     let content;
     let server = "Tool";
     const request = {};
@@ -145,7 +105,7 @@ export class ToolsView extends ListView {
       if (this.#request !== request) return;
       server = tool.server || OWN;
       this.#run = tool.definition ? new ToolRun(this.app.session, tool.definition, as || null) : null;
-      content = contentOf(tool, row, this.#run);
+      content = contentOf(tool, this.#run);
     } catch (refusal) {
       content = [problem(refusal)];
     }
@@ -155,7 +115,7 @@ export class ToolsView extends ListView {
   }
 }
 
-function contentOf({ definition: listed, original, rules }, row, run) {
+function contentOf({ definition: listed, original, rules, hidden_by: hiddenBy }, run) {
   const definition = listed ?? original ?? {};
   const text = definition.description;
   const annotations = definition.annotations ?? {};
@@ -163,7 +123,7 @@ function contentOf({ definition: listed, original, rules }, row, run) {
     definition.title && definition.title !== definition.name ? h("p", { class: "tool-title" }, printable(definition.title, 200)) : null,
     h("p", { class: "marks" }, marksOf({ read_only: annotations.readOnlyHint, destructive: annotations.destructiveHint, hidden_by: listed === null }), annotationsOf(annotations)),
     typeof text === "string" && text ? h("p", { class: "description" }, printableLines(text, 6000)) : h("p", { class: "quiet" }, "It has no description."),
-    listed === null ? h("p", { class: "hidden-by" }, "Hidden: ", h("code", {}, printable(row?.hidden_by ?? "by a rule", 300))) : run.element,
+    listed === null ? h("p", { class: "hidden-by" }, "Hidden: ", h("code", {}, printable(hiddenBy ?? "by a rule", 300))) : run.element,
     section("What the rules do to it", rulesOf(rules ?? [])),
     section(
       "Definition",

@@ -224,6 +224,45 @@ async def test_clients_show_their_declared_capabilities(looker: Looker, hub: Wat
             await looker.has_text(panel, text)
 
 
+async def test_the_list_of_clients_scrolls_through_400_rows_and_a_row_in_sight_follows_its_changes(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with (
+        watched_hub(tmp_path, {"alpha": SERVERS["alpha"]}) as hub,
+        page_of(browser, hub) as looker,
+        hub.visitor() as visitor,
+    ):
+        sessions = []
+        for number in range(400):
+            visitor.session = {}
+            info = {"name": f"client {number}", "version": "1"}
+            capabilities = {"experimental": {"x": "x" * 7000}}
+            greeting = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info}
+            answer = await visitor.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting})
+            sessions.append({"mcp-session-id": answer.headers["mcp-session-id"]})
+        view = await looker.view("clients")
+        await looker.has_text(view.locator(".total"), "401 clients")
+        await looker.sees(looker.row("client 3"))
+        await view.get_by_role("grid").focus()
+        await looker.page.keyboard.press("End")
+        last = looker.row("client 399")
+        await looker.sees(last)
+        assert await looker.page.locator(".clients-view .grid-body [role=row]").count() < 100
+        await expect(last).to_have_class(re.compile("is-active"), timeout=WAIT)
+        visitor.session = sessions[-1]
+        await visitor.text("alpha__echo", {"text": "x"})
+        await expect(last.locator(".cell.calls")).to_have_text("1", timeout=WAIT)
+        await looker.page.keyboard.press("Enter")
+        await looker.has_text(looker.panel(), '"experimental"')
+        await looker.has_text(looker.panel().locator("h2"), "client 399")
+        await view.get_by_role("button", name="Calls").click()
+        await looker.page.keyboard.press("Home")
+        await looker.page.get_by_placeholder("Filter clients").fill("client 20")
+        await looker.has_text(view.locator(".total"), "14 of 401 clients")
+        await looker.sees(looker.row("client 209"))
+        await looker.sees_not(looker.row("client 399"))
+
+
 async def test_the_configuration_shows_findings_and_what_a_reload_changed(looker: Looker, hub: WatchedHub) -> None:
     view = await looker.view("configuration")
     await looker.has_text(view, "servers.json")
