@@ -191,7 +191,8 @@ class Addition(msgspec.Struct, frozen=True):
             if is_secret(self.candidate, name, value):
                 secrets.append(store.place(self.candidate.id, name, value))
                 references[name] = secrets[-1].reference
-        return self.candidate.entry(references), secrets
+        entry, others = store.without_secrets(self.candidate.id, self.candidate.entry(references))
+        return entry, [*secrets, *(secret for _, secret in others)]
 
     def plan(self, *, on: bool) -> Plan:
         """Returns the plan that adds the entry. Its secrets go into the keyring or a private file."""

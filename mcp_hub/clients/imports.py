@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
 from mcp_hub.clients import Machine
 from mcp_hub.clients.detection import ClientFile, FoundServer, Identity, read_client_file
-from mcp_hub.config.fields import FieldValue
-from mcp_hub.config.findings import KeyPath
-from mcp_hub.config.secret_values import find_plain_secrets
-from mcp_hub.config.variables import VariableScope
 from mcp_hub.editing.edit import Edit
-from mcp_hub.editing.secret_store import KeptSecret, KeyringSecret, SecretStore
+from mcp_hub.editing.secret_store import KeyringSecret, SecretStore, hidden
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
 Action = Literal["add", "same", "hub", "broken"]
 _UNSAFE: Final = re.compile(r"[^\w.-]+")
-_NOT_SECRET: Final = frozenset({"command"})
 
 
 class ImportedServer(msgspec.Struct):
@@ -58,15 +52,8 @@ class ImportedServer(msgspec.Struct):
 
 def shown_words(server: FoundServer) -> list[str]:
     """Returns the command line or URL of an entry with `***` for its secrets."""
-    argv = list(server.command_line)
-    for at in _secret_key_paths(server.values):
-        if at[0] == "args" and isinstance(server.values["args"], list):
-            argv[1 + int(at[1])] = "***"
-        elif at[0] == "args":  # not a list, so the entry is not valid
-            argv[1:] = ["***"]
-        elif at[0] == "url":
-            argv[0] = Redactor().text(argv[0])
-    return argv
+    clean = hidden(server.values)
+    return list(msgspec.structs.replace(server, values=clean).command_line)
 
 
 class ImportPlan(msgspec.Struct, frozen=True):
@@ -115,7 +102,7 @@ def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretSt
     for row in rows:
         if row.action != "add":
             continue
-        values, secrets = without_secrets(row.id, row.found.values, store)
+        values, secrets = store.without_secrets(row.id, row.found.values)
         row.secrets = [name for name, _ in secrets]
         edits += [secret.edit for _, secret in secrets if secret.edit is not None]
         keyring += [secret.keyring for _, secret in secrets if secret.keyring is not None]
@@ -153,30 +140,3 @@ def _free_name(id: str, file: ClientFile, names: set[str]) -> str:
         number += 1
         name = f"{id}-{origin}-{number}"
     return name
-
-
-def without_secrets(
-    id: str, values: Mapping[str, Any], store: SecretStore
-) -> tuple[dict[str, Any], list[tuple[str, KeptSecret]]]:
-    """Returns an entry that refers to its secrets, and the secrets by name."""
-    clean = copy.deepcopy(dict(values))
-    secrets = []
-    for at in _secret_key_paths(values):
-        parent: Any = clean
-        for part in at[:-1]:
-            parent = parent[part]
-        name = str(at[-1]) if len(at) > 1 and isinstance(at[-1], str) else "-".join(map(str, at))
-        secret = store.place(id, name, str(parent[at[-1]]))
-        parent[at[-1]] = secret.reference
-        secrets.append((name, secret))
-    return clean, secrets
-
-
-def _secret_key_paths(values: Mapping[str, Any]) -> Iterator[KeyPath]:
-    from pathlib import Path
-
-    scope = VariableScope({}, Path("/"), Path("/"))
-    fields = {name: FieldValue(value, (name,)) for name, value in values.items()}
-    for at in find_plain_secrets(fields, scope):
-        if at[0] not in _NOT_SECRET:
-            yield at

@@ -12,7 +12,7 @@ import msgspec
 
 from mcp_hub import codes
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath
-from mcp_hub.config.syntax import MAX_DEPTH, MAX_VALUES, ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
+from mcp_hub.config.syntax import ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.private_files import EXECUTED, FileTooLarge, read_regular
 from mcp_hub.text import printable
@@ -76,7 +76,6 @@ def read_document(path: Path) -> ConfigDocument:
     try:
         parse = _PARSERS.get(path.suffix.lower()) or _guess_parser(text)
         parsed = parse(text)
-        _check_bounds(parsed.tree)
     except UnreadableText as error:
         location = path.name if error.line is None else f"{path.name}:{error.line}"
         raise ConfigError(f"{location}: {printable(str(error))}", error.code) from None
@@ -124,22 +123,6 @@ def _guess_parser(text: str) -> Callable[[str], ParsedText]:
     if _TOML_START.match(text, start):
         return parse_toml
     return parse_json if text.startswith(("{", "[", "//", "/*"), start) else parse_yaml
-
-
-def _check_bounds(tree: Any) -> None:
-    """Raises UnreadableText for a tree that is deeper or larger than a configuration can be."""
-    level, count = [tree], 0
-    for _ in range(MAX_DEPTH):
-        count += len(level)
-        if count > MAX_VALUES:
-            raise UnreadableText("has too many values", code=codes.FILE_TOO_LARGE)
-        inner = [
-            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
-        ]
-        if not inner:
-            return
-        level = [value for values in inner for value in values]
-    raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE)
 
 
 MAX_FILES_OF_FOLDER: Final = 1000

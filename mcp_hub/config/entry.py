@@ -116,7 +116,7 @@ def _expanded_values(
 ) -> tuple[dict[str, FieldValue], dict[KeyPath, CodedText]]:
     """Returns the expanded keys of the entry over the defaults, and {place: reason} of variables without a value."""
     field_values = {**reading.defaults, **canonical_values(raw.values, raw.at, reading.dialect, findings)}
-    for at in find_plain_secrets(field_values, reading.scope):
+    for at, _, _ in find_plain_secrets(field_values, reading.scope):
         findings.advise(at, PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
     unresolved: dict[KeyPath, CodedText] = {}
     header_scope = reading.scope

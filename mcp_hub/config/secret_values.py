@@ -15,7 +15,7 @@ from mcp_hub.config.settings import Frozen
 from mcp_hub.config.syntax import MAX_DEPTH
 from mcp_hub.config.variables import VariableScope, has_variable
 from mcp_hub.security.redaction import MIN_SECRET, is_secret_key, preset_texts
-from mcp_hub.security.redaction.heuristics import hide_likely_secrets, is_secret_value
+from mcp_hub.security.redaction.heuristics import is_secret_value, likely_secrets, names_one_secret
 
 PLAIN_SECRET_ADVICE: Final = (
     "a secret stands here in plain text; put it into a variable (${NAME}) or a file (${file:PATH}), so that the "
@@ -24,75 +24,142 @@ PLAIN_SECRET_ADVICE: Final = (
 
 _PATH: Final = re.compile(r"(?:\.{0,2}/|~/|[A-Za-z]:\\)[\w.@~ /\\-]*")
 _PLACEHOLDER: Final = re.compile(r"<.*>|(?:your|my|enter|insert)[_ -].*|x+|\*+|\.+|…|change[_-]?me|todo", re.IGNORECASE)
-_SCHEMES: Final = ("bearer ", "basic ", "token ")
+_SCHEME: Final = re.compile(r"\A\s*(?:(?:bearer|basic|token|apikey) +)?", re.IGNORECASE)
+_SETTING: Final = re.compile(r"true|false|yes|no|on|off|none|null|auto|\d{1,3}|", re.IGNORECASE)
+_WORD: Final = re.compile(r"[a-z]{1,12}\d?|\d{1,8}", re.IGNORECASE)
+"""Settings under a name that only mentions a secret: `SESSION_MODE: persistent`, `AUTH_TYPE: oauth2`."""
+_HEADER_WORDS: Final = re.compile(
+    r"(?:[A-Za-z]{1,20}|v?[\d.]{1,10})(?:[-_,;:/= ]{1,2}(?:[A-Za-z]{1,20}|v?[\d.]{1,10}))*"
+)
+"""Values of headers that are not secrets: `repos,issues`, `2025-06-18`."""
+_ASSIGNED: Final = re.compile(r"([\w.-]+)[\"'\\]*\s*[=:]\s*[\"'\\]*\Z")
+
+SecretSpan = tuple[int, int]
 
 
-def find_plain_secrets(fields: Mapping[str, FieldValue], scope: VariableScope) -> Iterator[KeyPath]:
-    """Yields the places of an entry, as written, whose value is a secret by its name or its form."""
-    for key in ("env", "headers"):
-        if key in fields:
-            yield from (at for name, value, at in _pairs(fields[key]) if is_plain_secret(name, value, scope))
-    for key in ("api_key", "auth"):
-        if key in fields and fields[key].value != "oauth" and is_plain_secret("token", fields[key].value, scope):
-            yield fields[key].at
-    for key in ("url", "command", "args", "proxy"):
-        if key in fields:
-            arguments = fields[key].value if isinstance(fields[key].value, list) else [fields[key].value]
-            yield from (
-                (*fields[key].at, *((index,) if isinstance(fields[key].value, list) else ()))
-                for index, argument in enumerate(arguments)
-                if isinstance(argument, str)
-                and _is_plain_secret_argument(arguments[index - 1] if index else "", argument, scope)
-            )
+def find_plain_secrets(
+    fields: Mapping[str, FieldValue], scope: VariableScope
+) -> Iterator[tuple[KeyPath, str, list[SecretSpan]]]:
+    """Yields (place, text, spans of its secrets) for each text of an entry, as written, that has secrets in it.
+
+    They are secrets by their name or their form: what `hide_likely_secrets` hides, and values of headers.
+    """
+    for field_name, field in fields.items():
+        previous = ""
+        for name, text, at in _texts(field_name, field.value, field.at) if field_name in _SECRET_FIELDS else ():
+            if field_name in _ONLY and _ONLY[field_name].isdisjoint(at):
+                continue
+            if field_name == "headers":
+                spans = _in_header(name, text, scope)
+            elif field_name in _COMMAND_LINES or isinstance(at[-1], int):
+                spans = _in_argument(previous, text, scope)
+                previous = text
+            else:
+                spans = secret_spans(name, text, scope)
+            if spans:
+                yield at, text, spans
+
+
+_COMMAND_LINES: Final = frozenset({"url", "command", "args", "proxy"})
+_SECRET_FIELDS: Final = _COMMAND_LINES | {"env", "headers", "api_key", "auth", "oauth", "egress", "tools"}
+_ONLY: Final = {"oauth": frozenset({"client_secret", "private_key"}), "tools": frozenset({"preset"})}
+"""Field -> the keys within it that have secrets."""
+
+
+def _texts(name: str, value: Any, at: KeyPath) -> Iterator[tuple[str, str, KeyPath]]:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        yield name, str(value), at
+    elif len(at) <= MAX_DEPTH and isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(str(key), item, (*at, key))
 
 
 def is_plain_secret(name: str, value: Any, scope: VariableScope) -> bool:
-    """Returns whether the written value of a name is a secret and not a variable."""
-    if not isinstance(value, str) or has_variable(value, scope):
-        return False
-    text = value.strip()
-    for scheme in _SCHEMES:
-        if text.lower().startswith(scheme):
-            text = text[len(scheme) :].strip()
-    if len(text) < MIN_SECRET or _PATH.fullmatch(text) or _PLACEHOLDER.fullmatch(text) or text.startswith("$"):
+    """Returns whether the written value of a name has a secret that is not a variable."""
+    return isinstance(value, str) and bool(secret_spans(name, value, scope))
+
+
+def secret_spans(name: str, text: str, scope: VariableScope) -> list[SecretSpan]:
+    """Returns the spans of the secrets in the written value of a name. A variable is none."""
+    start = len(text) - len(_SCHEME.sub("", text))
+    if has_variable(text, scope):
+        return _literal_spans(text, scope)
+    spans = [
+        (begin, end)
+        for begin, end in likely_secrets(text)
+        if _may_be_secret(_key_before(text, begin), text[begin:end].strip("\"'\\ "))
+    ]
+    if is_secret_key(name) and _may_be_secret(name, text[start:].strip()) and not (spans and "://" in text):
+        return [(start, len(text))]
+    return spans
+
+
+def _key_before(text: str, at: int) -> str:
+    """Returns the key that a likely secret is assigned to. A secret without one is known by its form."""
+    key = _ASSIGNED.search(text, max(0, at - 200), at)
+    return key[1] if key is not None else "token"
+
+
+def _may_be_secret(name: str, text: str) -> bool:
+    if _PATH.fullmatch(text) or _PLACEHOLDER.fullmatch(text) or text.startswith("$") or text == "git":
         return False
     if is_secret_value(text):
         return True
-    return is_secret_key(name) and not _is_ordinary_setting(text)
+    if names_one_secret(name):
+        return _SETTING.fullmatch(text) is None
+    return len(text) >= MIN_SECRET and _WORD.fullmatch(text) is None
 
 
-def _is_ordinary_setting(text: str) -> bool:
-    # Settings, not secrets: `SESSION_MODE: persistent`, `AUTH_TYPE: oauth2`, `KEY_COUNT: 100000`.
-    return re.fullmatch(r"[a-z]{1,12}\d?|\d{1,8}|true|false", text, re.IGNORECASE) is not None
+def _literal_spans(text: str, scope: VariableScope) -> list[SecretSpan]:
+    """Returns the spans of secrets beside the variables of a text, such as in `postgres://me:password@${HOST}/db`."""
+    spans = []
+    for begin, end in likely_secrets(text):
+        for token in (*scope.tokens.finditer(text, begin, end), None):
+            literal_end = token.start() if token is not None else end
+            literal = text[begin:literal_end].strip("\"'\\ ")
+            # Before the variable of a password stands the name of its user.
+            if len(literal) >= MIN_SECRET and not literal.endswith(":") and _may_be_secret("token", literal):
+                spans.append((begin, literal_end))
+            begin = token.end() if token is not None else end
+    return spans
 
 
-def _pairs(field: FieldValue) -> Iterator[tuple[str, Any, KeyPath]]:
-    if isinstance(field.value, dict):
-        for name, value in field.value.items():
-            yield name, value, (*field.at, name)
-    elif isinstance(field.value, list):
-        for index, item in enumerate(field.value):
-            name, _, value = item.partition("=") if isinstance(item, str) else ("", "", "")
-            yield name, value, (*field.at, index)
+def _in_header(name: str, text: str, scope: VariableScope) -> list[SecretSpan]:
+    spans = secret_spans(name, text, scope)
+    if spans or name.lower() in _PUBLIC_HEADERS or has_variable(text, scope) or "://" in text:
+        return spans
+    value = text.strip()
+    is_plain = _HEADER_WORDS.fullmatch(value) or _PATH.fullmatch(value) or _PLACEHOLDER.fullmatch(value)
+    if is_plain or len(value) < MIN_SECRET or value.startswith("$"):
+        return []
+    return [(len(text) - len(text.lstrip()), len(text))]
 
 
-def _is_plain_secret_argument(previous: str, argument: str, scope: VariableScope) -> bool:
-    """Returns whether an argument of a command line, or a URL, holds a secret. `previous` is the argument before it."""
-    if has_variable(argument, scope):
-        return False
-    if isinstance(previous, str) and previous.startswith("-") and not argument.startswith("-"):
-        option = previous.lstrip("-")
-        if "=" not in option and is_plain_secret(option, argument, scope):
-            return True
-    name, equals, value = argument.partition("=")
-    if equals and "://" not in name and is_plain_secret(name.lstrip("-"), value, scope):
-        return True
-    return is_secret_value(argument) or hide_likely_secrets(argument) != argument
+def _in_argument(previous: str, text: str, scope: VariableScope) -> list[SecretSpan]:
+    """Returns the spans of the secrets in an argument of a command line, or a URL. `previous` is the one before it."""
+    option, equals, value = text.partition("=")
+    is_option = previous.startswith("-") and "=" not in previous and not text.startswith("-")
+    if (is_option and previous in _HEADER_OPTIONS) or option in _HEADER_OPTIONS:
+        name, _, header = (text if is_option else value).partition(":")
+        offset = len(text) - len(header)
+        return [(offset + begin, offset + end) for begin, end in _in_header(name.strip(), header, scope)]
+    if is_option and (spans := secret_spans(previous.lstrip("-"), text, scope)):
+        return spans
+    if equals and _NAME.fullmatch(option) and not has_variable(text, scope):
+        offset = len(option) + 1
+        if spans := secret_spans(option.lstrip("-"), value, scope):
+            return [(offset + begin, offset + end) for begin, end in spans]
+    return secret_spans("", text, scope)
 
+
+_HEADER_OPTIONS: Final = frozenset({"-H", "--header"})
+_NAME: Final = re.compile(r"-{0,2}[\w. -]+")
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
 """Values that are not secrets under an ordinary name: `production`, `warning`, `127.0.0.1`."""
-_PUBLIC_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_PUBLIC_HEADERS: Final = frozenset({
+    "accept", "accept-encoding", "accept-language", "content-type", "host", "mcp-protocol-version", "user-agent",
+})  # fmt: skip
 
 
 def secrets_of(config: Config) -> Iterator[str]:
@@ -101,12 +168,12 @@ def secrets_of(config: Config) -> Iterator[str]:
         yield from secrets_of_server(server)
     yield from _in_proxy(config.proxy)
     yield from secrets_of_listener(config.listen)
-    yield from _in_url(config.web.docintel_endpoint)
-    yield from _in_url(config.tracing.endpoint)
+    yield from _in_text(config.web.docintel_endpoint)
+    yield from _in_text(config.tracing.endpoint)
     for name, secret in config.tracing.headers.items():
         yield from _of_header(name, secret.get_secret_value())
     if config.store is not None:
-        yield from _in_url(config.store.url.get_secret_value())
+        yield from _in_text(config.store.url.get_secret_value())
         yield from (key.get_secret_value() for key in config.store.keys)
     yield from _in_settings(config.settings)
 
@@ -128,7 +195,7 @@ def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
         if isinstance(value, str):
             if is_secret_key(key) and not value.startswith("$"):
                 yield value
-            yield from _in_url(value)
+            yield from _in_text(value)
         elif isinstance(value, dict) and key in _ENVIRONMENTS | _HEADERS:
             secrets_in = _of_variable if key in _ENVIRONMENTS else _of_header
             for name, text in value.items():
@@ -176,10 +243,10 @@ def secrets_of_server(server: Server) -> Iterator[str]:
     for rules in server.tools.values():
         for text in preset_texts(rules.preset):
             yield text
-            yield from _in_url(text)
+            yield from _in_text(text)
     yield from _in_settings(server.settings)
     yield from _in_proxy(server.egress.proxy)
-    yield from _in_url(server.url)
+    yield from _in_text(server.url)
     yield from _in_command_line(server.args)
 
 
@@ -191,7 +258,7 @@ def _in_command_line(arguments: Sequence[str]) -> Iterator[str]:
         name, equals, value = argument.partition("=")
         if equals and is_secret_key(name):
             yield value
-        yield from _in_url(argument)
+        yield from _in_text(argument)
         header, colon, value = argument.partition(":")
         if colon and is_secret_key(header):
             yield value.strip()
@@ -207,17 +274,21 @@ def _of_header(name: str, value: str) -> Iterator[str]:
 def _of_variable(name: str, value: str) -> Iterator[str]:
     if is_secret_key(name) or _ORDINARY.fullmatch(value) is None:
         yield value
-    yield from _in_url(value)
+    yield from _in_text(value)
 
 
 def _in_proxy(proxy: SecretStr | None) -> Iterator[str]:
     text = "" if proxy is None else proxy.get_secret_value()
-    yield from _in_url(text if "://" in text else f"http://{text}")
+    yield from _in_text(text if "://" in text else f"http://{text}")
 
 
-def _in_url(text: str | None) -> Iterator[str]:
-    """Yields the password and the secret parameters of a URL, as written and decoded."""
-    if text is None or "://" not in text:
+def _in_text(text: str | None) -> Iterator[str]:
+    """Yields the likely secrets of a text; the password and secret parameters of a URL as written and decoded."""
+    if text is None:
+        return
+    for begin, end in likely_secrets(text):
+        yield text[begin:end].strip("\"'\\")
+    if "://" not in text:
         return
     try:
         parts = urlsplit(text)

@@ -49,6 +49,22 @@ class UnreadableText(Exception):
         self.code = code
 
 
+def _check_bounds(tree: Any) -> None:
+    """Raises UnreadableText for a tree that is deeper or larger than a configuration can be."""
+    level, count = [tree], 0
+    for _ in range(MAX_DEPTH):
+        count += len(level)
+        if count > MAX_VALUES:
+            raise UnreadableText("has too many values", code=codes.FILE_TOO_LARGE)
+        inner = [
+            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
+        ]
+        if not inner:
+            return
+        level = [value for values in inner for value in values]
+    raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE)
+
+
 _JSON5_ERROR: Final = re.compile(r"<string>:(\d+) Unexpected (.{1,40}) at column (\d+)", re.DOTALL)
 _JSON_ESCAPE: Final = re.compile(
     r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\"'\\/bfnrtv0\n\r\u2028\u2029]|(?P<unknown>.))", re.DOTALL
@@ -80,6 +96,7 @@ def parse_json(text: str) -> ParsedText:
         return values
 
     tree = _load_json(text, pairs)
+    _check_bounds(tree)
     lines = functools.cache(lambda: _lines_of_json(text))
     faults: list[tuple[int | None, str]] = []
     if repeated:
@@ -180,6 +197,7 @@ def parse_toml(text: str) -> ParsedText:
         raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except ValueError:
         raise UnreadableText("is not valid TOML: a number or date that does not exist") from None
+    _check_bounds(tree)
     lines = functools.cache(lambda: _lines_of_toml(text))
     return ParsedText(tree, lambda at: lines().get(at))
 
@@ -220,6 +238,7 @@ def parse_yaml(text: str) -> ParsedText:
         raise UnreadableText("holds a character that YAML does not allow") from None
     tree = _YamlTree(yaml)
     value = None if node is None else tree.value(node, ())
+    _check_bounds(value)
     return ParsedText(value, tree.lines.get, tree.written, tuple(tree.faults))
 
 

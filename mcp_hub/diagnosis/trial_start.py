@@ -134,6 +134,6 @@ class _Conversation:
 def _is_answer(line: bytes) -> bool:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(message, dict) and message.get("id") == 1

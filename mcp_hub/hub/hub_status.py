@@ -244,7 +244,7 @@ async def _request(reader: asyncio.StreamReader) -> Json:
     try:
         async with asyncio.timeout(REQUEST_WAIT):
             request = json.loads(await reader.readline())
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return request if isinstance(request, dict) else {}
 
@@ -262,7 +262,7 @@ def ask_hub(pid: int, request: Json, *, patience: float | None = READ_WAIT) -> I
                 answer = json.loads(line)
                 if isinstance(answer, dict):
                     yield answer
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "it does not answer"
         raise HubError(f"hub {pid} cannot be asked: {reason}") from None
 
@@ -328,6 +328,6 @@ def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
         return None
     except FileNotFoundError:
         return None  # the hub has just ended
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {"pid": int(path.stem) if path.stem.isdigit() else None, "problem": "it does not answer"}
     return facts if isinstance(facts, dict) else None

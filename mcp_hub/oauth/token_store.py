@@ -78,7 +78,7 @@ class TokenStore:
                 stored |= json.loads(secret_json) if secret_json is not None else dict.fromkeys(SECRET)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyringError) as error:
+        except (OSError, ValueError, TypeError, RecursionError, KeyringError) as error:
             raise TokenStoreError(
                 f"the tokens of {server.id!r} cannot be read: {_reason(error)}; to forget them, run: mcp-hub logout"
             ) from None
@@ -88,7 +88,7 @@ class TokenStore:
         """Saves a sign-in. Raises TokenStoreError."""
         stored = sign_in.to_json()
         try:
-            with contextlib.suppress(FileNotFoundError, ValueError):
+            with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
                 self._refuse_newer(server, json.loads(self._files.read(self._name(server), MAX_SIZE)))
             if self._in_keyring:
                 secret_members = {name: stored.pop(name) for name in sorted(SECRET)}

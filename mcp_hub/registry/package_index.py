@@ -91,7 +91,7 @@ class PackageIndex:
         base = self._environ.get("XDG_CONFIG_HOME")
         try:
             settings = tomllib.loads(_settings((Path(base) if base else self._home / ".config") / "uv" / "uv.toml"))
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             return PYPI
         indexes = settings.get("index")
         for index in indexes if isinstance(indexes, list) else ():

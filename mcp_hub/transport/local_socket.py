@@ -113,7 +113,7 @@ def connect(path: Path, timeout: float) -> socket.socket:
 
 
 def _read_endpoint(path: Path) -> tuple[int, bytes]:
-    with contextlib.suppress(KeyError, TypeError, ValueError):
+    with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
         record = json.loads(PrivateDirectory(path.parent).read(path.name, _MAX_FILE))
         port, key = record["port"], bytes.fromhex(record["key"])
         if type(port) is int and 0 < port < 65536:

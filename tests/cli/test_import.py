@@ -240,7 +240,7 @@ def test_an_unusable_entry_is_shown_as_its_file_has_it(home: Path, capsys: pytes
     assert main(["import", "--yes"]) == OK
     out, err = capsys.readouterr()
     assert re.search(r"^wrong +not usable +Cursor +x one text$", out, re.MULTILINE)
-    assert re.search(r"^keyed +not usable +Cursor +x \*\*\*$", out, re.MULTILINE)
+    assert re.search(r"^keyed +not usable +Cursor +x --token \*\*\*$", out, re.MULTILINE)
     assert "args: must be a list of texts" in err
 
 

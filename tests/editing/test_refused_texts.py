@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from mcp_hub.codes import FILE_TOO_LARGE
+from mcp_hub.config.config_files import read_document
 from mcp_hub.editing import EditRefused, Syntax, insert, parse, put, remove
+from mcp_hub.errors import ConfigError
 
 ENTRY = {"command": "x"}
 
@@ -37,6 +42,35 @@ ENTRY = {"command": "x"}
 def test_a_text_that_cannot_be_edited_safely_is_refused(syntax: Syntax, text: str, says: str) -> None:
     with pytest.raises(EditRefused, match=says):
         insert(text, syntax, ("servers", "hub"), ENTRY)
+
+
+@pytest.mark.parametrize("depth", [40, 500, 10_000])
+@pytest.mark.parametrize(
+    ("syntax", "opening", "closing"),
+    [
+        ("json", '{"a": ', "}"),
+        ("json", "[", "]"),
+        ("json", "{a: ", "}"),
+        ("yaml", "{a: ", "}"),
+        ("yaml", "[", "]"),
+        ("toml", "{a = ", "}"),
+        ("toml", "[", "]"),
+        ("toml", "a.", ""),
+    ],
+)
+def test_a_text_that_is_nested_too_deeply_is_refused(
+    syntax: Syntax, opening: str, closing: str, depth: int, tmp_path: Path
+) -> None:
+    key = {"json": '{"servers": %s}', "yaml": "servers: %s\n", "toml": "servers = %s\n"}[syntax]
+    inner = opening * depth + "1" + closing * depth
+    text = key % inner if closing else f"servers.{opening * depth}a = 1\n"
+    with pytest.raises(EditRefused):
+        insert(text, syntax, ("servers", "hub"), ENTRY)
+    file = tmp_path / f"servers.{syntax}"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_document(file)
+    assert caught.value.hub_code == FILE_TOO_LARGE
 
 
 def test_a_null_value_is_refused_in_toml() -> None:

@@ -168,6 +168,15 @@ def is_secret_key(key: str) -> bool:
     return False
 
 
+def names_one_secret(key: str) -> bool:
+    """Returns whether a key ends in a word for a secret, so that its value is one: `DB_PASSWORD`, not `AUTH_TYPE`."""
+    words = _CAMEL.findall(key[-_MAX_KEY:])
+    joined = "".join(words).lower()
+    return joined.endswith(_ENDINGS) or (bool(words) and words[-1].lower() in _PASSWORDS)
+
+
+_PASSWORDS: Final = frozenset({"passcode", "pass", "pwd", "pw", "pin", "dsn", "cvv", "otp", "jwt", "authorization"})
+
 _ANYTHING: Final = re.compile(r"[:=%<]|--|[Bb][AEae][ASas]")
 """A text without a match has none for the patterns below either."""
 _USERINFO: Final = re.compile(r"(://)[^\s/?#\"'<>\\]*@|(%3A%2F%2F)[^\s/?#&\"'<>]{1,256}?(?=%40)", re.IGNORECASE)
@@ -208,6 +217,20 @@ def hide_likely_secrets(text: str) -> str:
     if "=" in text or ":" in text or "%3" in text or "--" in text:
         text = _hide_assigned(text)
     return text
+
+
+def likely_secrets(text: str) -> list[tuple[int, int]]:
+    """Returns the spans of a text that `hide_likely_secrets` hides."""
+    first, *others = hide_likely_secrets(text).split(MASK)
+    if not others or not text.startswith(first):
+        return [(0, len(text))] if others else []
+    spans, start = [], len(first)
+    for number, part in enumerate(others, 1):
+        end = text.find(part, start) if number < len(others) else len(text) - len(part)
+        if end > start:
+            spans.append((start, end))
+        start = max(start, end) + len(part)
+    return spans
 
 
 def _credentials(match: re.Match[str]) -> str:
