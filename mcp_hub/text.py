@@ -138,6 +138,10 @@ def hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> I
             yield kind, position - 1
 
 
+def _is_variation(code: int) -> bool:
+    return 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
+
+
 def _kind(before: str, char: str, name: bool) -> str | None:
     """Returns the kind of a character that stands after `before`, which is "" at the beginning; None if it is seen."""
     code = ord(char)
@@ -149,12 +153,60 @@ def _kind(before: str, char: str, name: bool) -> str | None:
         return None if not name and before and ord(before) >= _FIRST_WITH_JOINERS else INVISIBLE
     if char in _EMOJI_STYLE:
         return None if not name and before and (before in "0123456789#*" or not before.isascii()) else INVISIBLE
-    if 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or char in _BLANKS:
+    if _is_variation(code) or char in _BLANKS:
         return INVISIBLE
     category = unicodedata.category(char)
     if category in ("Cc", "Zl", "Zp"):
         return CONTROL
     return INVISIBLE if category in ("Cf", "Cs", "Co", "Cn") else None
+
+
+_MAX_RUN: Final = 16
+"""Equal blanks or escapes in a row that are shown one by one."""
+_BLANK_RUNS: Final = re.compile(" {2,}")
+_ESCAPES: Final = re.compile(r"(\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\x[0-9a-f]{2}|\\[^uUx])\1*")
+"""Matches every escape with its repetitions, also single ones: only so is the `n` of `\\\\n` no part of an escape."""
+_MANY_ESCAPES: Final = re.compile(r"(\\(?:u.{4}|U.{8}|x..|.))\1{16}")
+_MAX_MARKS: Final = 4
+"""Marks on one letter that are shown as they are; more would be drawn over other text."""
+
+
+def unhidden(text: str) -> str:
+    r"""Returns a JSON text on one line in which nothing is invisible, for a person who decides on it.
+
+    Characters that cannot be seen become escapes, several blanks become `·`, and a long run of one of them its number,
+    as in `\{190 blanks}` or `\{500 times \n}`. JSON has no escapes that begin with `\{`, `\x` or `\U`.
+    """
+    if not (text.isascii() and text.isprintable()):
+        text = _piled_marks().sub(_escaped_match, text).translate(_UNSEEN)
+    text = _BLANK_RUNS.sub(_shown_blanks, text)
+    return _ESCAPES.sub(_shown_escapes, text) if _MANY_ESCAPES.search(text) is not None else text
+
+
+class _Unseen(dict[int, int | str]):
+    """Maps each character to itself, or to its escape if it cannot be seen. It keeps none."""
+
+    def __missing__(self, code: int) -> int | str:
+        char = chr(code)
+        is_seen = char.isprintable() and char not in _BLANKS and char != "·" and not _is_variation(code)
+        return code if is_seen else _escape(char)
+
+
+_UNSEEN: Final = _Unseen()
+
+
+def _escaped_match(match: re.Match[str]) -> str:
+    return _escape(match[0])
+
+
+def _shown_blanks(match: re.Match[str]) -> str:
+    number = len(match[0])
+    return f"\\{{{number:,} blanks}}" if number > _MAX_RUN else "·" * number
+
+
+def _shown_escapes(match: re.Match[str]) -> str:
+    number = len(match[0]) // len(match[1])
+    return f"\\{{{number:,} times {match[1]}}}" if number > _MAX_RUN else match[0]
 
 
 _MARKS_IN_A_ROW: Final = 30
@@ -180,10 +232,20 @@ def normalized(text: str, form: Literal["NFC", "NFKC"] = "NFKC") -> str:
 
 
 @cache
-def _many_marks() -> re.Pattern[str]:
+def _mark() -> str:
+    """Returns a pattern for one mark."""
     marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))]
-    mark = f"[{''.join(marks)}\u0f73\u0f75\u0f81]"  # three characters that become marks
-    return re.compile(f"{mark}{{{_MARKS_IN_A_ROW}}}(?={mark})")
+    return f"[{''.join(marks)}\u0f73\u0f75\u0f81]"  # three characters that become marks
+
+
+@cache
+def _many_marks() -> re.Pattern[str]:
+    return re.compile(f"{_mark()}{{{_MARKS_IN_A_ROW}}}(?={_mark()})")
+
+
+@cache
+def _piled_marks() -> re.Pattern[str]:
+    return re.compile(f"(?<={_mark()}{{{_MAX_MARKS}}}){_mark()}")
 
 
 @cache

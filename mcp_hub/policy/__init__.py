@@ -84,15 +84,15 @@ class Call(msgspec.Struct, eq=False):
     """Whether another running call of the same upstream waits for this one."""
     within: str | None = None
     """The hub's own tool that makes the call (`hub_call`, `hub_run`); None: the client makes it."""
-    confirmed: bool = False
-    """Whether a person was asked and allowed the call."""
+    confirmed: str = ""
+    """The digest of the tool and arguments that a person was asked about and allowed; "" if nobody was asked."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 
     @property
     def in_one_go(self) -> bool:
         """Whether the server's requests are answered during the call, as its client cannot repeat it with answers."""
-        return self.era == "handshake" or self.confirmed or self.within == "hub_run"
+        return self.era == "handshake" or self.confirmed != "" or self.within == "hub_run"
 
     @property
     def kind(self) -> Kind:

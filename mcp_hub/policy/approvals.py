@@ -23,29 +23,48 @@ MAX_APPROVED: Final = 1000
 """Tools whose approval is remembered for one caller; for others the person is asked each time."""
 MAX_PENDING: Final = 1000
 """Calls that can be allowed on the live page; for others, only their own clients are asked."""
+MAX_QUESTION: Final = 16 * 1024
+"""Bytes of arguments that a client's question shows; longer ones are shown on the live page only."""
 IDLE: Final = 3600.0
 """Seconds without an approved call after which a principal of the modern era, which has no sessions, is asked again."""
 
 ONCE, SESSION, NO = "once", "for this session", "no"
 
 
+class ConfirmationQuestion(msgspec.Struct, frozen=True):
+    """What a person decides on: one tool and all of its arguments."""
+
+    tool: str
+    """The whole names of the tool and its server."""
+    setting: str
+    """The key of the configuration that requires the confirmation."""
+    arguments: str
+    """All arguments, with nothing invisible; without preset ones and secrets of the configuration."""
+    size: int
+    """Bytes of `arguments`."""
+    digest: str
+    """SHA-256 of tool and arguments, in hexadecimal; an approval counts for these only."""
+    choices: Sequence[str]
+
+    @property
+    def too_long(self) -> bool:
+        """Whether a client's question cannot show the arguments."""
+        return self.size > MAX_QUESTION
+
+
 class PendingConfirmation(msgspec.Struct, eq=False):
     """A call that waits for a person."""
 
     call: Call
-    setting: str
-    """The key of the configuration that requires the confirmation."""
-    arguments: str
-    """The arguments without secrets, safe to show."""
-    choices: Sequence[str]
+    question: ConfirmationQuestion
     answer: asyncio.Future[str]
-    """Gets one of `choices`; the first answer counts."""
+    """Gets one of the choices; the first answer counts."""
     id: str = msgspec.field(default_factory=lambda: secrets.token_urlsafe(16))
     since: float = msgspec.field(default_factory=time.time)
 
     def give(self, choice: str) -> bool:
         """Answers for the person. Returns whether this answer counts."""
-        if choice not in self.choices or self.answer.done():
+        if choice not in self.question.choices or self.answer.done():
             return False
         self.answer.set_result(choice)
         return True
@@ -79,10 +98,10 @@ class PendingConfirmations:
         return len(self._waiting) < MAX_PENDING and any(watcher.sees(call) for watcher in self._watchers)
 
     @contextlib.contextmanager
-    def open(self, call: Call, setting: str, arguments: str, choices: Sequence[str]) -> Iterator[PendingConfirmation]:
+    def open(self, call: Call, question: ConfirmationQuestion) -> Iterator[PendingConfirmation]:
         """Adds a call that waits for an answer within the `with` block."""
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        pending = PendingConfirmation(call, setting, arguments, choices, future)
+        pending = PendingConfirmation(call, question, future)
         if len(self._waiting) < MAX_PENDING:
             self._waiting[pending.id] = pending
             self._notify()

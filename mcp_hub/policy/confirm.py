@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
@@ -21,8 +22,16 @@ from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_
 from mcp_hub.errors import CallError, PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
-from mcp_hub.policy.approvals import NO, ONCE, SESSION, Approvals, PendingConfirmation
-from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
+from mcp_hub.policy.approvals import (
+    MAX_QUESTION,
+    NO,
+    ONCE,
+    SESSION,
+    Approvals,
+    ConfirmationQuestion,
+    PendingConfirmation,
+)
+from mcp_hub.policy.call_record import Shown
 from mcp_hub.policy.presentation import Preset
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.sharing import Sharing
@@ -32,14 +41,19 @@ from mcp_hub.protocol.questions import suspended
 from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
 from mcp_hub.security import profile_of
 from mcp_hub.security.redaction import Redactor
-from mcp_hub.text import printable
+from mcp_hub.text import unhidden
 
 DESTRUCTIVE: Final = "destructive"
 """Stands for all tools but those whose annotations say that they only read, or are not destructive."""
 CONFIRM_WAIT: Final = 240.0
 """Seconds for the person to answer."""
-MAX_SHOWN: Final = 2000
-"""Characters of the arguments that the person is shown."""
+_ON_PAGE: Final = "With the live page open (`mcp-hub open`) the person can allow it there."
+_QUOTED: Final = str.maketrans({"\\": "\\\\", "'": "\\'"})
+_CHOICES: Final = {
+    ONCE: "Once, with exactly these arguments",
+    SESSION: "Every call of this tool in this session, whatever its arguments",
+    NO: "No",
+}
 
 
 def _read_patterns(field: FieldValue, reading: KeyReading) -> tuple[str, ...] | None:
@@ -111,7 +125,7 @@ class Confirm:
         approvals: The tools that callers have allowed for their sessions.
         listed: Returns a tool as its server lists it.
         shown: Removes preset arguments from those that the person is shown.
-        redactor: Hides secrets in them.
+        redactor: Masks the secrets of the configuration in them.
         in_program: Whether the hub runs inside a Python program, which can check the calls of `hub_call` itself.
         sharing: Sends approvals to the other replicas.
     """
@@ -134,7 +148,7 @@ class Confirm:
         self._approvals = approvals
         self._sharing = sharing or Sharing()
         self._listed = listed
-        self._visible_arguments = shown
+        self._without_preset = shown
         self._redactor = redactor
         self._writes = in_program or CODE_MODE.of(config).writes
         servers = {server.id: server for server in config.servers}
@@ -188,7 +202,7 @@ class Confirm:
     def _reason(self, call: Call) -> str | None:
         """Returns the setting that requires a confirmation, None if none does."""
         route = call.route
-        if call.confirmed or call.method != TOOLS.act_method or route.kind is not TOOLS:
+        if call.method != TOOLS.act_method or route.kind is not TOOLS:
             return None
         rules = [self._root]
         if self._of_server and (of_server := self._of_server.get(route.upstream)) is not None:
@@ -219,52 +233,89 @@ class Confirm:
     # --- the question ------------------------------------------------------------------------------------------
 
     async def _run_confirmed(self, call: Call, call_next: Next, setting: str) -> Json:
-        tool = f"{printable(call.route.name, 200)!r} of {printable(call.route.upstream, 100)!r}"
+        tool = f"{_quoted(call.route.name)} of {_quoted(call.route.upstream)}"
         missing = missing_capability(call.asker.capabilities, ELICITATION, {}) if call.asker is not None else ""
-        pending = self._approvals.pending
-        if missing is not None and not pending.can_ask(call):
+        on_page = self._approvals.pending.can_ask(call)
+        if missing is not None and not on_page:
             remedy = "Use a client that has elicitation, or change the setting. "
             if call.within is not None:
                 remedy = f"Call {call.exposed!r} by its own name, which the client can show. "
-            page = (
-                "With the live page open (`mcp-hub open`) the person can allow it there. "
-                if call.asker is not None
-                else ""
-            )
+            page = f"{_ON_PAGE} " if call.asker is not None else ""
             raise _refusal(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{remedy}")
-        answer, source = await self._answer(call, tool, setting, by_client=missing is None)
+        if call.confirmed and call.confirmed == await self._digest(call):  # it is sent once more
+            return await call_next(call)
+        question = await self._question(call, tool, setting)
+        if question.too_long and not on_page:
+            text = f"A person must allow {tool}, and its arguments have more than the {MAX_QUESTION:,} bytes"
+            raise _refusal(call, setting, f"{text} that a client's question shows. {_ON_PAGE} ")
+        answer, source = await self._answer(call, question, by_client=missing is None)
         call.notes.append(f"confirm: {answer}{source}")
         if answer not in (ONCE, SESSION):
             text = "Nobody answered in time" if answer == "no answer" else "The person did not allow the call"
             raise _refusal(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
-        call.confirmed = True
+        if await self._digest(call) != question.digest:
+            raise _refusal(call, setting, f"The arguments of {tool} changed while the person was asked. ")
+        call.confirmed = question.digest
         if answer == SESSION and _has_session(call):
             self._approvals.add(call.caller, call.route)
             with contextlib.suppress(CallError):  # then another replica asks the person again
                 await self._sharing.broadcast("approved", call.caller, [call.route.upstream, call.route.name])
         return await call_next(call)
 
-    async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:
-        """Returns (ONCE, SESSION, NO or `no answer`; the source of the answer for notes, "" for the client)."""
-        arguments = call.params.get("arguments") or {}
-        large = weighs_more(arguments, LARGE_ARGUMENTS)
-        arguments_text = await in_thread(self._text, call, arguments) if large else self._text(call, arguments)
-        via = "" if call.within is None else f", which {call.within} is to call,"
+    async def _question(self, call: Call, tool: str, setting: str) -> ConfirmationQuestion:
+        """Returns what a person is asked about a call."""
+        large = weighs_more(call.params.get("arguments"))
+        arguments = await in_thread(self._arguments, call) if large else self._arguments(call)
+        size = len(arguments.encode("utf-8", "replace"))
         choices = [ONCE, SESSION, NO] if _has_session(call) else [ONCE, NO]
+        return ConfirmationQuestion(tool, setting, arguments, size, await self._digest(call), choices)
+
+    def _arguments(self, call: Call) -> str:
+        """Returns the arguments without preset ones as JSON, a line each.
+
+        Nothing is left out. Only secrets that the hub knows are masked: what merely looks like one may be a command.
+        """
+        lines = [
+            unhidden(self._redactor.known(encode({name: value}).decode("utf-8", "replace")[1:-1]))
+            for name, value in self._effective(call).items()
+        ]
+        return "{\n  " + ",\n  ".join(lines) + "\n}" if lines else "{}"
+
+    async def _digest(self, call: Call) -> str:
+        large = weighs_more(call.params.get("arguments"))
+        return await in_thread(self._digest_of, call) if large else self._digest_of(call)
+
+    def _digest_of(self, call: Call) -> str:
+        return sha256(encode([call.route.upstream, call.route.name, self._effective(call)])).hexdigest()
+
+    def _effective(self, call: Call) -> Json:
+        """Returns the arguments that have an effect: the configuration replaces preset ones."""
+        effective: Json = self._without_preset(call, call.params.get("arguments") or {})
+        return effective
+
+    async def _answer(self, call: Call, question: ConfirmationQuestion, *, by_client: bool) -> tuple[str, str]:
+        """Returns (ONCE, SESSION, NO or `no answer`; the source of the answer for notes, "" for the client)."""
+        via = "" if call.within is None else f", which {call.within} is to call,"
+        message = f"mcp-hub asks: may {question.tool}{via} be called with these arguments? {question.arguments}"
+        if question.too_long:
+            message = (
+                f"mcp-hub asks: may {question.tool}{via} be called? Its arguments have {question.size:,} bytes, too "
+                f"many for this question. Read them on the live page (`mcp-hub open`). SHA-256: {question.digest}"
+            )
+        choice_schema = {
+            "type": "string",
+            "title": "Allow the call",
+            "description": "; ".join(f"{choice}: {_CHOICES[choice]}" for choice in question.choices if choice != NO),
+            "enum": question.choices,
+            "enumNames": [_CHOICES[choice] for choice in question.choices],
+        }
         params: Json = {
-            "message": f"mcp-hub asks: may {tool}{via} be called with these arguments? {arguments_text}",
-            "requestedSchema": {
-                "type": "object",
-                "properties": {"allow": {"type": "string", "title": "Allow the call", "enum": choices}},
-                "required": ["allow"],
-            },
+            "message": message,
+            "requestedSchema": {"type": "object", "properties": {"allow": choice_schema}, "required": ["allow"]},
         }
         entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
         try:
-            with (
-                suspended(call.deadlines),
-                self._approvals.pending.open(call, setting, arguments_text, choices) as pending,
-            ):
+            with suspended(call.deadlines), self._approvals.pending.open(call, question) as pending:
                 async with asyncio.timeout(CONFIRM_WAIT):
                     result = await _first_answer(call, pending, params if by_client else None, entry)
         except TimeoutError:
@@ -275,13 +326,8 @@ class Confirm:
             entry["outcome"] = "accept" if result != NO else "decline"
             return result, ", on the live page"
         content = result.get("content")
-        choice = content.get("allow") if isinstance(content, dict) else None
-        return (choice if result.get("action") == "accept" and choice in choices else NO), ""
-
-    def _text(self, call: Call, arguments: Any) -> str:
-        """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
-        visible = self._redactor.value(self._visible_arguments(call, arguments))
-        return printable(encode(visible).decode("utf-8", "replace"), MAX_SHOWN)
+        choice = content.get("allow") if isinstance(content, dict) and result.get("action") == "accept" else None
+        return next((known for known in question.choices if known == choice), NO), ""
 
 
 async def _first_answer(
@@ -303,6 +349,12 @@ async def _first_answer(
         for future in waiting - {pending.answer}:
             future.cancel()
         await asyncio.gather(*waiting - {pending.answer}, return_exceptions=True)
+
+
+def _quoted(name: str) -> str:
+    """Returns a whole name in quotes; one outside ASCII also with escapes, as other scripts have equal letters."""
+    shown = f"'{unhidden(name.translate(_QUOTED))}'"
+    return shown if name.isascii() else f"{shown} ({name!a})"
 
 
 def _has_session(call: Call) -> bool:

