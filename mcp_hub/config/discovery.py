@@ -65,7 +65,7 @@ class Executed(msgspec.Struct, frozen=True):
     digest: str
     """The SHA-256 of all that is trusted with the directory."""
     lines: tuple[str, ...]
-    """A line for each server: its name, and its command line or address as it is written in the file."""
+    """What is started and connected to, as it is written in the file; the names of further settings."""
 
 
 def read_executed(path: Path, environ: Mapping[str, str] = os.environ) -> Executed:
@@ -74,12 +74,17 @@ def read_executed(path: Path, environ: Mapping[str, str] = os.environ) -> Execut
     document = read_document(path)
     tree = document.tree if isinstance(document.tree, dict) else {"servers": document.tree}
     entries = find_entries(tree, path, KeyTable(), document.findings(), Path.cwd())[1]
-    trusted: list[Any] = [_without_rules(tree)]
+    root = _without_rules(tree)
+    trusted: list[Any] = [root]
     lines = [_line(entry) for entry in entries]
+    if tree.get("tools_dir") is not None:
+        lines.append(f"functions in {tree['tools_dir']}")
+    if others := sorted(str(key) for key in root.keys() - {*ROOTS, "tools_dir"}):
+        lines.append(f"further settings: {', '.join(others)}")
     for folder in _tool_folders(tree, path, environ):
         if folder.name == BUILTIN:
             trusted.append(str(folder))
-            lines.append(f"functions of {folder}/*.py")
+            lines.append(f"functions in {folder}")
             continue
         for file in folder_files(folder):
             with contextlib.suppress(ConfigError):  # such a file is left out
@@ -100,18 +105,19 @@ def _lines_of_folder(folder: Path, document: ConfigDocument) -> Iterator[str]:
 
 def _tool_folders(tree: Mapping[str, Any], path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """Yields the folders of tools that belong to a configuration; `builtin` only if functions in it are used."""
-    directories = {path.parent / TOOLS} if "tools_dir" not in tree else set()
-    if _READS_MORE.search(str(tree.get("tools_dir"))):
+    written = tree.get("tools_dir")
+    directories = {path.parent / TOOLS} if written is None else set()
+    if _READS_MORE.search(str(written)):
         text = f"{path.name}: tools_dir takes its value from a file or the keyring; name the configuration by --config"
         raise ConfigError(text, codes.NOT_TRUSTED)
     for bare_names in (False, True):  # which forms of variables are expanded depends on the dialect
         scope = VariableScope(environ, Path.home(), path.parent, bare_names=bare_names)
-        if isinstance(written := tree.get("tools_dir"), str):
+        if isinstance(written, str):
             with contextlib.suppress(UnresolvedVariable):  # then nothing of the file is used
                 directories.add(scope.path(expand(written, scope)))
     for directory in sorted(directories):
         yield from (directory / NATIVE, directory / MCP)
-        if "tools_dir" not in tree and any((directory / BUILTIN).glob("*.py")):
+        if written is None and any((directory / BUILTIN).glob("*.py")):
             yield directory / BUILTIN
 
 

@@ -225,7 +225,12 @@ def test_files_of_tools_beside_a_configuration_belong_to_what_is_trusted(
     file.write_text("" if folder == "builtin" else "{command: evil, name: x, api_url: 'http://127.0.0.1'}")
     # Functions in a directory that was named are part of it, like the scripts that a trusted command runs.
     assert trusts(project) == (folder == "builtin" and tools_dir is not None)
-    assert len(read_executed(project.file).lines) > 1 or trusts(project)
+    assert len(read_executed(project.file).lines) > 1
+
+
+def test_functions_and_other_settings_that_are_trusted_are_named(project: Project) -> None:
+    project.writes({"a": A}, tools_dir="tools", call_log={"file": "x"}, blacklist={"a": "y"})
+    assert read_executed(project.file).lines[1:] == ("functions in tools", "further settings: call_log")
 
 
 def test_what_would_run_is_shown_without_reading_variables_and_files(
