@@ -176,6 +176,7 @@ def test_json_without_urls_always_passes_as_plain_text(kind: str, value: Any, in
         (r'{"homepage": "https://hugging\u0066ace.co/datasets/x"}', ()),
         (r'{"homepage": "huggingface.co\u002fdatasets/x"}', ()),
         (r'{"start": "\u0066ile:///etc/passwd"}', ()),
+        (r'["\ud835\udc21uggingface.co/datasets/x"] // bold', ()),
         ('["https://example.com", {"url": "http://example.com"}]', SCHEMAS),
         ('"A quoted title" of a book', SCHEMAS),
         ("[a link](https://example.com), {braces}", SCHEMAS),
@@ -188,3 +189,9 @@ def test_only_urls_count_in_a_text_that_the_schema_calls_a_string(kind: str, tex
 def test_a_string_that_is_declared_to_hold_json_is_read_as_json() -> None:
     declared = {**STRING, "contentMediaType": "application/json"}
     assert verdict({"x": '{"a": 1, "a": 2}'}, declared) == "guard: ambiguous arguments"
+
+
+def test_members_of_an_argument_for_urls_accept_only_web_pages() -> None:
+    assert verdict({"x": {"url": {"first": ["gopher://example.com"]}}}, {}) == "guard: scheme gopher"
+    assert verdict({"x": '{"url": {"first": ["gopher://example.com"]}}'}, {}) == "guard: scheme gopher"
+    assert verdict({"x": {"first": ["gopher://example.com"]}}, {}) is None
