@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -105,6 +105,8 @@ class RunsPart:
         self._dispatcher = dispatcher
         self._tools = tools
         self._callers: dict[tuple[PageSession, Principal, str | None], Caller] = {}
+        self._own: set[Hashable] = set()
+        """The callers of all pages, which are the keys of their calls."""
         self._running: dict[PageSession, int] = {}
         self._questions: dict[str, Question] = {}
         self._last_id = 0
@@ -174,7 +176,7 @@ class RunsPart:
 
     def has_made(self, call: Call) -> bool:
         """Returns whether a call was made from a page, or by a program that was run there."""
-        return any(call.caller is caller.handshake_key for caller in self._callers.values())
+        return call.caller in self._own
 
     def _caller(self, session: PageSession, principal: Principal) -> Caller:
         """Returns the caller that runs of a session as `principal` have; it is the same one for all of them."""
@@ -184,6 +186,7 @@ class RunsPart:
             if not any(owner is session for owner, *_ in self._callers):
                 session.on_end.append(lambda: self._forget(session))
             caller = self._callers[key] = Caller(principal, _unreachable)
+            self._own.add(caller)
             caller.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)
             clients = self._dispatcher.hub.clients
             clients.introduce(caller, Respondent(caller), "handshake")
@@ -192,7 +195,9 @@ class RunsPart:
     def _forget(self, session: PageSession) -> None:
         """Removes the callers of a session that has ended."""
         for key in [key for key in self._callers if key[0] is session]:
-            self._dispatcher.leave(self._callers.pop(key))
+            caller = self._callers.pop(key)
+            self._own.discard(caller)
+            self._dispatcher.leave(caller)
         if not self._running.get(session):
             self._running.pop(session, None)
 

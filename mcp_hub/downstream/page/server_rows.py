@@ -73,7 +73,6 @@ class ServerRows:
         self._flags_source: tuple[Catalog | None, ScreenReview | None, int] = None, None, 0
         """The catalog, the review, and the version of the review that `_flags` were collected from."""
         self._flags_at = 0.0
-        self._version = 0
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the one endpoint."""
@@ -106,11 +105,18 @@ class ServerRows:
     def _cached_row(
         self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
     ) -> Json:
-        """Returns the row of a server; it is made anew, with another `version`, only if something of it has changed."""
+        """Returns the row of a server, whose `version` is another one as soon as something of it has changed."""
         id, session = upstream.server.id, upstream.session
         facts = (
             *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
-            *(session, session.last_words if session is not None else (), flags, counts, cost.tools, cost.tokens),
+            *(
+                session,
+                tuple(session.last_words) if session is not None else (),
+                tuple(flags),
+                counts,
+                cost.tools,
+                cost.tokens,
+            ),
             *(self._hub.rules.breaker_state(id), tuple(upstream.incomplete), self._pin_problems(id)),
         )
         owner = "" if viewer.admin else viewer.principal
@@ -118,8 +124,7 @@ class ServerRows:
         if cached is None or cached[0] != facts:
             while len(self._rows) >= MAX_ROWS:
                 del self._rows[next(iter(self._rows))]
-            self._version += 1
-            row = self._row(upstream, viewer, cost, flags, counts) | {"version": self._version}
+            row = self._row(upstream, viewer, cost, flags, counts) | {"version": hash(facts) % 2**32}
             cached = self._rows[owner, id] = facts, row
         return cached[1]
 

@@ -81,10 +81,10 @@ class UpdatesPart:
         on_end = session.on_end
         on_end.append(news.set)
         page_request.request.watch(news.set)
-        stream = _Stream(self, session, self._begin_at(page_request))
+        stream = _Stream(self, session, self._begin_at(page_request), news)
         try:
             await stream.begin()
-            with self._confirmations.watched(session, news.set):
+            with self._confirmations.watched(session, stream.has_confirmations):
                 await reply.start(CONFINED)
                 await reply.write(b": connected\n\n")
                 await self._follow(page_request, stream, news)
@@ -175,13 +175,16 @@ class UpdatesPart:
 class _Stream:
     """What one event stream has sent so far, to find what has changed since."""
 
-    def __init__(self, part: UpdatesPart, session: PageSession, number: int) -> None:
+    def __init__(self, part: UpdatesPart, session: PageSession, number: int, news: asyncio.Event) -> None:
         self._part = part
+        self._news = news
         self._session = session
         self._number = number
         self._rows: dict[str, Json] = {}
         self._clients = 0
         self._confirmations = part.confirmations(session)
+        self._asks = True
+        """Whether calls that wait for a person may be others than those sent before."""
         self._catalog: tuple[Any, int] | None = None
         self._load = part.newest_load()
         self._checked_at = self._clients_at = -CLIENTS_EVERY
@@ -190,6 +193,11 @@ class _Stream:
     async def begin(self) -> None:
         """Notes the current state. A `GET /state` afterwards is newer, so that no change is lost between the two."""
         await self._states(time.monotonic())
+
+    def has_confirmations(self) -> None:
+        """Notes that the calls that wait for a person have changed."""
+        self._asks = True
+        self._news.set()
 
     async def changes(self) -> bytes:
         """Returns the events since the last call, as bytes of the stream."""
@@ -200,11 +208,14 @@ class _Stream:
             data.append(_event("dropped", {"count": dropped}))
         if calls:
             data.append(_event("calls", calls, part.event_id(self._number)))
-        if (confirmations := part.confirmations(session)) != self._confirmations:
-            self._confirmations = confirmations
-            data.append(_event("confirmations", confirmations))
         now = time.monotonic()
-        if calls or now - self._checked_at >= LOOK:
+        is_due = now - self._checked_at >= LOOK
+        if self._asks or is_due:
+            self._asks = False
+            if (confirmations := part.confirmations(session)) != self._confirmations:
+                self._confirmations = confirmations
+                data.append(_event("confirmations", confirmations))
+        if calls or is_due:
             self._checked_at = now
             data += await self._states(now)
         return b"".join(data)
@@ -239,7 +250,7 @@ class _Stream:
         for id in self._rows.keys() - rows.keys():
             del self._rows[id]
         for id, row in rows.items():
-            if self._rows.get(id) is not row and size <= MAX_ROWS_BYTES:
+            if self._rows.get(id) != row and size <= MAX_ROWS_BYTES:
                 self._rows[id] = row
                 changed.append(row)
                 size += approximate_size(row)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from mcp_hub.downstream import Caller
-from mcp_hub.downstream.page import client_rows, update_stream
+from mcp_hub.downstream.page import client_rows, server_rows, update_stream
 from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
 from mcp_hub.downstream.page.row_window import MAX_WINDOW
 from mcp_hub.protocol.era import MAX_DECLARED
 from mcp_hub.protocol.frames import encode
 from mcp_hub.security import ANONYMOUS
+from tests.downstream.page.acting import post
 from tests.downstream.page.opened import Events, OpenPage, ServedHub, served_hub
 from tests.fakes.client import PATIENCE, fake
 
@@ -45,6 +46,15 @@ async def counted(events: Events, number: int) -> int:
     while (said := await events.next("clients", "servers", "calls", "catalog")) != {"count": number}:
         size += len(encode(said))
     return size
+
+
+async def called(events: Events) -> dict[str, Any]:
+    """The row of `up` after its first call; no other server has changed meanwhile."""
+    while True:
+        (row,) = await events.next("servers")
+        assert row["server"] == "up"
+        if row["calls"] == 1:
+            return dict(row)
 
 
 async def window(page: OpenPage, path: str, **query: Any) -> dict[str, Any]:
@@ -127,11 +137,43 @@ async def test_an_event_has_only_the_servers_that_have_changed_and_the_details_a
     ):
         before = await page.found("servers/up")
         await client.call("up__stderr", {"text": "the disk is full"})
-        (row,) = await events.next("servers")
-        assert (row["server"], row["calls"]) == ("up", 1)
-        assert row["version"] > before["version"]
+        row = await called(events)
+        assert row["version"] != before["version"]
         assert not {"stderr", "cure", "pid"} & row.keys()
         async with asyncio.timeout(PATIENCE):
             while "the disk is full" not in (await page.found("servers/up"))["stderr"]:
                 await asyncio.sleep(0)
         assert (await page.get("servers/none")).status_code == 404
+
+
+async def test_a_row_that_is_made_anew_without_a_change_is_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_rows, "MAX_ROWS", 1)
+    servers = {f"s{number}": fake(enabled=False) for number in range(3)}
+    async with (
+        served_hub(tmp_path, {"up": fake(), **servers}) as served,
+        served.calling() as client,
+        served.looking() as page,
+        page.events() as events,
+    ):
+        await client.text("up__echo", {"text": "x"})
+        await called(events)
+
+
+async def test_a_waiting_call_is_sent_when_it_begins_to_wait_and_when_it_ends(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"up": fake(confirm="echo")}) as served,
+        served.calling() as client,
+        served.looking() as page,
+        page.events() as events,
+    ):
+        call = asyncio.create_task(client.call("up__echo", {"text": "x"}))
+        (waiting,) = await events.next("confirmations")
+        assert (await post(page, "confirm", {"id": waiting["id"], "answer": "once"})).status_code == 200
+        assert await events.next("confirmations") == []
+        assert "result" in await call
+        await client.text("up__add", {"a": 1, "b": 2})
+        while not [row for row in await events.next("calls") if row["name"] == "up__add"]:
+            pass
+        assert events.seen.count("confirmations") == 2
