@@ -172,7 +172,7 @@ _MAX_MARKS: Final = 4
 
 
 def unhidden(text: str) -> str:
-    r"""Returns a JSON text on one line in which nothing is invisible, for a person who decides on it.
+    r"""Returns a JSON text or a command on one line with nothing invisible, for a person who decides on it.
 
     Characters that cannot be seen become escapes, several blanks become `·`, and a long run of one of them its number,
     as in `\{190 blanks}` or `\{500 times \n}`. JSON has no escapes that begin with `\{`, `\x` or `\U`.

@@ -19,7 +19,7 @@ from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, StaleEdit, read_bytes
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.secret_store import SERVICE, KeyringSecret, forget_in_keyring, keep_in_keyring
-from mcp_hub.text import printable
+from mcp_hub.text import printable, unhidden
 
 _BUNDLE: Final = re.compile(rb"bundles[/\\]+([0-9a-f]{64})")
 """Matches the path of an unpacked bundle in a configuration file. Group 1 is the bundle's SHA-256."""
@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """Returns the plan as lines of text: its notes, the differences of files, the command lines."""
-        lines = [printable(note, 2000) for note in self.notes]
+        lines = [printable(note, len(note)) for note in self.notes]
         for edit in self.edits:
             if edit.changes:
                 lines += ["", *edit.diff()] if lines else edit.diff()
@@ -66,14 +66,14 @@ class Plan(msgspec.Struct, frozen=True):
             lines += [
                 "",
                 "This would run:",
-                *(f"  {printable(shlex.join(command), 2000)}" for command in self.commands),
+                *(f"  {unhidden(shlex.join(command))}" for command in self.commands),
             ]
         return lines
 
     def as_json(self) -> dict[str, Any]:
         """Returns the plan as `--json` prints it."""
         edits = [{"path": str(edit.path), "diff": edit.diff()} for edit in self.edits if edit.changes]
-        commands = [list(map(printable, command)) for command in self.commands]
+        commands = [[printable(word, len(word)) for word in command] for command in self.commands]
         return {**self.facts, "edits": edits, "commands": commands, "notes": list(self.notes), "token": self.token}
 
 

