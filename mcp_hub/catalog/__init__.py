@@ -48,6 +48,8 @@ class Catalog:
         self._unlisted = unlisted
         """Unlisted resources that are the UI of listed tools or files of listed skills, by exposed URI."""
         self._index: dict[Kind, dict[str, CatalogEntry]] = {kind: {} for kind in KINDS}
+        self._normal_forms: dict[str, CatalogEntry] = {}
+        """Resources by the normal form of their exposed URI, where that is another one."""
         self._exposed: dict[Route, str] = {}
         self._owners: dict[tuple[Kind, str], Route] = {}
         """The route that each name of this generation was last given to."""
@@ -122,6 +124,8 @@ class Catalog:
                 upstreams.add(entry.route.upstream)
                 if entry.route.upstream not in away:
                     listed.append(entry)
+                if kind is RESOURCES and (normal := names.normal_uri(entry.exposed)) != entry.exposed:
+                    self._normal_forms.setdefault(normal, entry)
                 pattern = names.template_pattern(entry.route.name) if kind is TEMPLATES else None
                 if pattern is not None:
                     patterns.append((pattern, entry))
@@ -245,7 +249,16 @@ class Catalog:
             return Route(file.upstream, SKILLS, file.name) if file is not None else None
         if kind is not RESOURCES:
             return None
-        return self._unlisted.get(exposed) or self._by_template(exposed)
+        return self._unlisted.get(exposed) or self._by_normal_form(exposed) or self._by_template(exposed)
+
+    def _by_normal_form(self, uri: str) -> Route | None:
+        """Returns the route of a URI that is listed in another form, with the URI as it came."""
+        if len(uri) > MAX_URI:
+            return None
+        normal = names.normal_uri(uri)
+        entry = self._index[RESOURCES].get(normal) or self._normal_forms.get(normal)
+        original = names.original_uri(uri)
+        return Route(entry.route.upstream, RESOURCES, original[1] if original else uri) if entry is not None else None
 
     def _by_template(self, uri: str) -> Route | None:
         if len(uri) > MAX_URI:

@@ -163,6 +163,8 @@ def is_template(uri: str) -> bool:
     return EXPRESSION.search(uri) is not None
 
 
+_LEGAL: Final = "%:/?#[]@!$&'()*+,;="
+_ESCAPE: Final = re.compile(r"%[0-9a-f]{2}", re.IGNORECASE)
 _SEPARATORS: Final = {"": ",", "+": ",", "#": ",", "?": "&"}
 
 
@@ -178,6 +180,20 @@ def filled(template: str, values: Mapping[str, str]) -> str:
         return operator.replace("+", "") + _SEPARATORS.get(operator, operator).join(pairs)
 
     return EXPRESSION.sub(expanded, template)
+
+
+def normal_uri(uri: str) -> str:
+    """Returns the RFC 3986 form of a URI, into which many clients bring it before they send it.
+
+    What must be escaped is escaped, hexadecimal digits are upper case, the scheme is lower case. Dot segments stay.
+    """
+    prefixed = original_uri(uri)
+    if prefixed is not None:
+        return expose_uri(prefixed[0], normal_uri(prefixed[1]))
+    scheme, colon, remainder = quote(uri, safe=_LEGAL, errors="surrogatepass").partition(":")
+    if "%" in remainder:
+        remainder = _ESCAPE.sub(lambda escape: escape[0].upper(), remainder)
+    return f"{scheme.lower()}{colon}{remainder}" if colon else scheme
 
 
 def readable(uri: str) -> str:

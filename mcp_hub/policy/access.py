@@ -13,10 +13,11 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import KeyReading, RootKey
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
-from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.pins import PINS, PINS_OF_SERVER, PinReview
 from mcp_hub.policy.screen import SCREEN, SCREEN_OF_SERVER, ScreenReview
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
+from mcp_hub.policy.uri_rules import UriRules, completed_route
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
 from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security import profile_of
@@ -87,10 +88,11 @@ class _NameFilter:
         self.allow_tags = frozenset(filter.allow_tags) if filter.allow_tags is not None else None
         self.deny_tags = frozenset(filter.deny_tags)
 
-    def refuses(self, route: Route) -> bool:
-        if self._deny.match(route.name):
-            return True
-        return self._allow is not None and not self._allow.match(route.name)
+    def denies(self, route: Route) -> bool:
+        return self._deny.match(route.name)
+
+    def allows(self, route: Route) -> bool:
+        return self._allow is None or self._allow.match(route.name)
 
     def refuses_tags(self, tags: frozenset[str]) -> bool:
         return bool(tags & self.deny_tags) or (self.allow_tags is not None and not tags & self.allow_tags)
@@ -104,13 +106,14 @@ class _UriFilter(_NameFilter):
         self._allow_rules = UriRules(filter.allow) if filter.allow is not None else None
         self.deny_rules = UriRules(filter.deny)
 
-    def refuses(self, route: Route) -> bool:
-        if self.deny_rules.covers(route.name):
+    def denies(self, route: Route) -> bool:
+        return self.deny_rules.covers(route.name)
+
+    def allows(self, route: Route) -> bool:
+        rules = self._allow_rules
+        if rules is None:
             return True
-        if self._allow_rules is None:
-            return False
-        template = route.kind is TEMPLATES
-        return not (self._allow_rules.admits_some(route.name) if template else self._allow_rules.admits(route.name))
+        return rules.admits_some(route.name) if route.kind is TEMPLATES else rules.admits(route.name)
 
 
 class Review(Protocol):
@@ -153,6 +156,7 @@ class Access:
         self._blacklist_rules: dict[str, UriRules] = {}
         """The blacklist's rules about URIs, by upstream."""
         self._resources: dict[str, set[str]] = {}
+        """The normal forms of the URIs that each upstream lists."""
         self._templates: dict[str, list[tuple[Route, names.UriPattern]]] = {}
         self._selections |= {profile.name: select(config, profile.name) for profile in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
@@ -184,7 +188,7 @@ class Access:
             if item_tags := tags_of(server, item.route, item.wire):
                 tags[item.route] = item_tags
             if item.route.kind is RESOURCES:
-                resources.add(item.route.name)
+                resources.add(names.normal_uri(item.route.name))
             elif item.route.kind is TEMPLATES and (pattern := names.template_pattern(item.route.name)) is not None:
                 templates.append((item.route, pattern))
         profiles: set[str | None] = set()
@@ -225,6 +229,9 @@ class Access:
         # This is `profile_of`, inlined because every call passes here.
         profile: str | None = None if call.caller is None else call.caller.profile  # type: ignore[attr-defined]
         rule = self.why(call.route, profile)
+        if rule is None and call.route.kind is TEMPLATES:
+            completed = completed_route(call)
+            rule = self._denial(completed) or self._refusal_by_review(completed)
         if rule is not None:
             call.refused_by = rule
             raise unknown_name(call.kind, call.exposed, call.era)
@@ -252,25 +259,16 @@ class Access:
 
     def _without_refused(self, call: Call, result: Json) -> Json:
         """Removes the completions of a template's variable that would make a refused URI."""
-        completion, argument = result.get("completion"), call.params.get("argument")
+        completion = result.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
-        name = argument.get("name") if isinstance(argument, dict) else None
-        if not isinstance(completion, dict) or not isinstance(values, list) or not isinstance(name, str):
+        if not isinstance(completion, dict) or not isinstance(values, list):
             return result
-        context = call.params.get("context")
-        arguments = context.get("arguments") if isinstance(context, dict) else None
-        variables = (
-            {key: value for key, value in arguments.items() if isinstance(value, str)}
-            if isinstance(arguments, dict)
-            else {}
-        )
-
-        def is_visible(value: str) -> bool:
-            uri = names.filled(call.route.name, {**variables, name: value})
-            kind = TEMPLATES if names.is_template(uri) else RESOURCES
-            return self.why(Route(call.route.upstream, kind, uri), profile_of(call.caller)) is None
-
-        visible = [value for value in values if not isinstance(value, str) or is_visible(value)]
+        profile = profile_of(call.caller)
+        visible = [
+            value
+            for value in values
+            if not isinstance(value, str) or self.why(completed_route(call, value), profile) is None
+        ]
         if len(visible) == len(values):
             return result
         return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": visible}}
@@ -301,16 +299,25 @@ class Access:
     def _decide(self, route: Route) -> str | None:
         if route.upstream not in self._servers:  # a list was made before a reload removed the server
             return f"servers.{route.upstream}: removed"
-        if self._is_blacklisted(route):
-            return "blacklist"
+        if (rule := self._denial(route)) is not None:
+            return rule
         filter = self._filters.get((route.upstream, route.kind))
-        if filter is not None and (
-            filter.refuses(route) or (isinstance(filter, _UriFilter) and self._only_made_by(filter.deny_rules, route))
-        ):
+        if filter is not None and not filter.allows(route):
             return f"servers.{route.upstream}: filter of {_FILTER_OF_KIND[route.kind]}"
         if filter is not None and filter.refuses_tags(self._tags_of(route)):
             return f"servers.{route.upstream}: filter of tags"
         return self._refusal_by_selection(route, None)
+
+    def _denial(self, route: Route) -> str | None:
+        """Returns the rule that refuses a name or URI, whatever else allows it."""
+        if self._is_blacklisted(route):
+            return "blacklist"
+        filter = self._filters.get((route.upstream, route.kind))
+        if filter is not None and (
+            filter.denies(route) or (isinstance(filter, _UriFilter) and self._only_made_by(filter.deny_rules, route))
+        ):
+            return f"servers.{route.upstream}: filter of {_FILTER_OF_KIND[route.kind]}"
+        return None
 
     def _is_blacklisted(self, route: Route) -> bool:
         upstream = route.upstream
@@ -326,15 +333,14 @@ class Access:
 
     def _only_made_by(self, refused: UriRules, route: Route) -> bool:
         """Returns whether a URI is not listed and matches refused templates only."""
-        if route.kind is not RESOURCES or not refused.makes(route.name):
+        if route.kind is not RESOURCES or not refused:
             return False
-        if route.name in self._resources.get(route.upstream, ()):
+        if names.normal_uri(route.name) in self._resources.get(route.upstream, ()):
             return False
         uri = names.readable(route.name)
-        templates = self._templates.get(route.upstream, ())
-        return not any(
-            template.takes(uri) and self.why(template_route) is None for template_route, template in templates
-        )
+        makers = [maker for maker, template in self._templates.get(route.upstream, ()) if template.takes(uri)]
+        is_made = refused.makes(route.name) or any(refused.covers(maker.name) for maker in makers)
+        return is_made and all(self.why(maker) is not None for maker in makers)
 
     def _refusal_by_selection(self, route: Route, profile: str | None) -> str | None:
         selection = self._selections.get(profile)

@@ -19,10 +19,12 @@ from mcp_hub.errors import CallError, PermissionDenied
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.sharing import Sharing
+from mcp_hub.policy.uri_rules import UriRules, completed_route
+from mcp_hub.protocol.kinds import TEMPLATES
 
 Label = Literal["reads_private", "reads_untrusted", "writes_external"]
 Labels = Mapping[Label, tuple[str, ...]]
-"""Label -> patterns over the original names of the tools that it applies to."""
+"""Label -> patterns over the original names and URIs that it applies to."""
 FlowMode = Literal["off", "warn", "refuse"]
 
 MAX_CALLERS: Final = 10_000
@@ -151,7 +153,7 @@ class FlowPolicy:
         self._sharing = sharing or Sharing()
         self._clock = clock
         self._labels = {
-            id: [(label, Patterns(names)) for label, names in LABELS.of(server).items()]
+            id: [(label, Patterns(names), UriRules(names)) for label, names in LABELS.of(server).items()]
             for id, server in servers.items()
         }
         self._used = used
@@ -167,11 +169,15 @@ class FlowPolicy:
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the route has a label."""
-        return self._flows.mode != "off" and bool(self.labels(route))
+        if self._flows.mode == "off":
+            return False
+        return bool(self._labels.get(route.upstream)) if route.kind is TEMPLATES else bool(self.labels(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises FlowRefused if the session would then have all three labels."""
-        labels = self.labels(call.route) if self._flows.mode != "off" else frozenset()
+        labels = self.labels(completed_route(call)) if self._flows.mode != "off" else frozenset()
+        if call.route.kind is TEMPLATES:
+            labels |= self.labels(call.route)
         if not labels:
             return await call_next(call)
         now = self._clock()
@@ -208,4 +214,8 @@ class FlowPolicy:
 
     def labels(self, route: Route) -> frozenset[Label]:
         """Returns the labels of a route."""
-        return frozenset(label for label, names in self._labels.get(route.upstream, ()) if names.match(route.name))
+        return frozenset(
+            label
+            for label, names, uris in self._labels.get(route.upstream, ())
+            if (uris.covers(route.name) if route.kind.by_uri else names.match(route.name))
+        )

@@ -16,6 +16,7 @@ from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.selection import ToolNames
+from mcp_hub.policy.uri_rules import completed_route, decoded
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import TEMPLATES, TOOLS
 from mcp_hub.schema.argument_readings import AmbiguousArguments, argument_texts
@@ -101,7 +102,14 @@ class UrlGuard:
 
     def hides(self, route: Route) -> bool:
         """Returns whether the route is a resource with a forbidden URI."""
-        return bool(self._rules) and route.kind.by_uri and bool(self._rules.refuses_uri(_literal(route)))
+        return bool(self._rules) and route.kind.by_uri and self._rule_against(_literal(route)) is not None
+
+    def _rule_against(self, uri: str) -> str | None:
+        """Returns the rule that refuses a resource's URI, as it is written or as other rules compare it."""
+        rule = self._rules.refuses_uri(uri)
+        if rule is not None or (text := decoded(uri)) == uri:
+            return rule
+        return UNREADABLE if text is None else self._rules.refuses_uri(text)
 
     def _shape_item(self, item: Item) -> Item | None:
         kind = item.route.kind
@@ -141,7 +149,7 @@ class UrlGuard:
         if not self._rules:
             return await call_next(call)
         if call.method != TOOLS.act_method:
-            if call.kind.by_uri and (rule := self._rules.refuses_uri(call.route.name)) is not None:
+            if call.kind.by_uri and (rule := self._rule_against(_literal(completed_route(call)))) is not None:
                 call.refused_by = f"guard: {rule}"
                 raise unknown_name(call.kind, call.exposed, call.era)
         elif self._guards(call.route):

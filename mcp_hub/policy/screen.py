@@ -17,7 +17,8 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, RootKey, mode_key
 from mcp_hub.observability.stalls import SLICE, run_for
 from mcp_hub.policy import PolicyParts
-from mcp_hub.policy.patterns import Patterns, ToolRulesTable, alike
+from mcp_hub.policy.patterns import Patterns, ToolRulesTable
+from mcp_hub.policy.uri_rules import keys_of
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.screening import (
     FOREIGN_TOOLS,
@@ -176,10 +177,10 @@ class ScreenReview:
             return None
         if route.name in hidden:
             return hidden[route.name]
-        texts = alike(route.name)
-        if texts is None:
+        keys = keys_of(route.name)
+        if keys is None:
             return "screen: it may be one that is held back, in another spelling"
-        return next((hidden[text] for text in texts if text in hidden), None)
+        return next((hidden[key] for key in keys if key in hidden), None)
 
     def of_instructions(self, upstream: str, text: str) -> list[Flag]:
         """Returns the findings in a server's instructions."""
@@ -276,7 +277,7 @@ class ScreenReview:
                     reason = f"screen: {flag.rule} in its {flag.where} ({RULE_DESCRIPTIONS[flag.rule]})"
                     hidden[route] = reason
                     if route.kind.by_uri:
-                        uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), reason)
+                        uris |= dict.fromkeys((route.name, *(keys_of(route.name) or ())[:2]), reason)
                     self._log_once(upstream, route.kind.unknown, route.name, flag, is_hidden=True)
                     break
         self._hidden[upstream], self._hidden_uris[upstream] = hidden, uris

@@ -13,7 +13,8 @@ from mcp_hub.catalog import Route, names
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
-from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
+from mcp_hub.policy.uri_rules import UriRules
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
 

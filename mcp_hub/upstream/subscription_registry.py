@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from mcp_hub.catalog.names import normal_uri
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
 from mcp_hub.transport import LinkError
@@ -75,8 +76,10 @@ class ResourceWatchers:
         uri = params.get("uri")
         if not isinstance(uri, str):
             return
+        changed = normal_uri(uri)
         for watched, watchers in list(self._watchers.items()):
-            if uri == watched or uri.startswith(watched.rstrip("/") + "/"):
+            normal = normal_uri(watched)
+            if changed == normal or changed.startswith(normal.rstrip("/") + "/"):
                 for watcher in list(watchers.values()):
                     watcher.on_update(params)
 
