@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
 from mcp_hub.store import Script, Store
+from mcp_hub.store.replica_keys import ReplicaKeys
 
 MAX_EVENTS: Final = 256
 """Events of one stream that are kept."""
@@ -36,10 +37,14 @@ class StoredEvent(NamedTuple):
 
 
 class StoredStream:
-    """The stream `name` of a session. Numbers of its events begin at 1 and grow by one."""
+    """The stream `name` of a session. Numbers of its events begin at 1 and grow by one.
 
-    def __init__(self, store: Store, name: str) -> None:
+    Events are signed with their place. Those that no replica has signed for it count as not stored.
+    """
+
+    def __init__(self, store: Store, keys: Callable[[], ReplicaKeys], name: str) -> None:
         self._store = store
+        self._keys = keys
         self._name = f"stream:{name}"
 
     async def append(self, number: int, data: bytes | None) -> bool:
@@ -48,22 +53,23 @@ class StoredStream:
         Raises StoreUnavailable.
         """
         keys = [self._name, f"{self._name}:asked"]
-        return bool(await _APPEND.run(self._store, keys, data or b"", MAX_EVENTS, number, KEPT_SECONDS))
+        signed = self._signed(number, data or b"")
+        return bool(await _APPEND.run(self._store, keys, signed, MAX_EVENTS, number, KEPT_SECONDS))
 
     async def begin(self, requests: bytes) -> None:
         """Stores the requests that the stream answers. Raises StoreUnavailable."""
-        await self._store.execute("SET", self._store.key(f"{self._name}:asked"), requests, "EX", KEPT_SECONDS)
+        signed = self._signed(0, requests)
+        await self._store.execute("SET", self._store.key(f"{self._name}:asked"), signed, "EX", KEPT_SECONDS)
 
     async def requests(self) -> bytes | None:
         """Returns the requests that the stream answers; None if they are not stored. Raises StoreUnavailable."""
-        requests: bytes | None = await self._store.execute("GET", self._store.key(f"{self._name}:asked"))
-        return requests
+        return self._opened(0, await self._store.execute("GET", self._store.key(f"{self._name}:asked")))
 
     async def read(self, after: int) -> list[StoredEvent] | None:
         """Returns the events after a number; None if some of them are no longer stored. Raises StoreUnavailable."""
         key = self._store.key(self._name)
         entries = await self._store.execute("XRANGE", key, f"({after}-1", "+", "COUNT", PAGE)
-        events = [StoredEvent(int(id.partition(b"-")[0]), fields.get(b"e") or None) for id, fields in entries]
+        events = self._events(entries)
         if not events:
             if after and not await self._store.execute("XRANGE", key, f"{after}-1", f"{after}-1"):
                 return None
@@ -73,7 +79,7 @@ class StoredStream:
     async def all_events(self) -> list[StoredEvent]:
         """Returns all stored events. Raises StoreUnavailable."""
         entries = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
-        return [StoredEvent(int(id.partition(b"-")[0]), fields.get(b"e") or None) for id, fields in entries]
+        return self._events(entries)
 
     async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
         """Yields the events after a number as they arrive, until the stream ends.
@@ -91,6 +97,25 @@ class StoredStream:
                 after = event.number
             if not events:
                 await asyncio.sleep(LOOK_EVERY)
+
+    def _events(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[StoredEvent]:
+        events = []
+        for id, fields in entries:
+            number = int(id.partition(b"-")[0])
+            if (data := self._opened(number, fields.get(b"e"))) is not None:
+                events.append(StoredEvent(number, data or None))
+        return events
+
+    def _signed(self, number: int, data: bytes) -> bytes:
+        return f"{self._keys().sign(self._place(number), data)} ".encode() + data
+
+    def _opened(self, number: int, signed: bytes | None) -> bytes | None:
+        """Returns what was signed for this place; None if nothing was."""
+        mac, _, data = (signed or b"").partition(b" ")
+        return data if self._keys().is_signed(self._place(number), data, mac.decode("latin-1")) else None
+
+    def _place(self, number: int) -> str:
+        return f"event {number} of {self._name}"
 
     async def drop(self) -> None:
         """Removes the stream. Raises StoreUnavailable."""

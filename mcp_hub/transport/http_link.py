@@ -21,6 +21,7 @@ from mcp_hub.transport import (
     Unwritable,
     http_stream,
 )
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
@@ -150,7 +151,9 @@ class HttpLink(Link):
         return True
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        return self._track(asyncio.get_running_loop().create_task(work))
+
+    def _track(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -290,18 +293,18 @@ class HttpLink(Link):
         if self._standing_task is not None:
             self._standing_task.cancel()
         self._standing_ready.clear()
-        self._standing_task = self._start(self._run_standing_stream(self._session.headers(headers)))
+        work, common = self._run_standing_stream, self._session.headers(headers)
+        self._standing_task = self._track(BACKGROUND.keep("standing stream of a server", work, common))
         self._standing_task.add_done_callback(lambda _: self._standing_ready.set())
 
     async def standing_stream(self) -> None:
         """Waits until the standing stream is open, or could not be opened. Not bounded in time."""
         await self._standing_ready.wait()
 
-    async def _run_standing_stream(self, headers: dict[str, str]) -> None:
-        stream = EventStream(None)
+    async def _run_standing_stream(self, common: dict[str, str]) -> None:
+        stream, headers = EventStream(None), {**common, "Accept": EVENTS}
         was_open, fruitless = False, 0
         loop = asyncio.get_running_loop()
-        headers["Accept"] = EVENTS
         while True:
             started_at, arrived = loop.time(), stream.arrived
             try:
@@ -325,6 +328,9 @@ class HttpLink(Link):
                 log.debug("the standing stream could not be opened: %s", error)
                 if error.status is not None:
                     return  # it redirects to another origin
+            except Exception:
+                self._standing_ready.set()
+                raise
             self._standing_ready.set()
             fruitless = (
                 0 if stream.arrived > arrived or loop.time() - started_at > http_stream.MAX_DELAY else fruitless + 1

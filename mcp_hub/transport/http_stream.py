@@ -14,6 +14,7 @@ import msgspec
 from mcp_hub.protocol.frames import FrameError, Message, decode, salvage_id
 from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, messages_of_batch
 from mcp_hub.transport.http1.client_response import HttpResponse
+from mcp_hub.transport.http1.pool import is_header
 from mcp_hub.transport.http_client import HttpClient, is_json
 from mcp_hub.transport.lines import pieces
 from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
@@ -26,6 +27,8 @@ FIRST_DELAY: Final = 1.0
 """Seconds before a stream is reopened, if the upstream sent no `retry`; doubled for each attempt without an event."""
 LEAST_DELAY: Final = 0.05
 MAX_DELAY: Final = 30.0
+MAX_EVENT_ID: Final = 4096
+"""Characters of an event id; with a longer one the stream is opened anew instead of resumed, as servers refuse it."""
 _RANDOM: Final = random.Random()
 
 
@@ -134,7 +137,9 @@ class EventReader:
                 events, too_large = error.events, True
             for event in events:
                 self._handle_event(event, stream)
-            stream.last_event_id = parser.last_event_id
+            id = parser.last_event_id or ""
+            can_resume = 0 < len(id) <= MAX_EVENT_ID and is_header("last-event-id", id)
+            stream.last_event_id = id if can_resume else None
             stream.retry = parser.retry if parser.retry is not None else stream.retry
             if not too_large:
                 return

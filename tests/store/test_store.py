@@ -197,7 +197,7 @@ async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_ke
         await store.open()
         keys = await ReplicaKeys.load_shared(store)
         assert await SharedBucket(store, lambda: 1).take("up", 5.0, "alice") == 0
-        stream = StoredStream(store, "one")
+        stream = StoredStream(store, lambda: keys, "one")
         await stream.begin(b"[]")
         assert await stream.append(1, b"{}")
         assert await stream.read(0) == [StoredEvent(1, b"{}")]

@@ -240,6 +240,20 @@ async def test_the_standing_stream_is_reopened_with_the_last_event_id(clean):
         assert [request.headers.get("last-event-id") for request in server.requests[:4]] == [None, "1", "2", "3"]
 
 
+@pytest.mark.parametrize("id", ["a\x01b", "a" * 20_000])
+async def test_the_standing_stream_is_reopened_after_an_event_id_that_no_header_can_carry(id):
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.stream()
+        await reply.chunk(b"retry: 1\n\n")
+        await reply.event(NOTE, id=id if len(server.requests) == 1 else None)
+        await reply.end()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        link.open_standing_stream()
+        assert [await inbox.next() for _ in range(3)] == [NOTE] * 3
+        assert {request.headers.get("last-event-id") for request in server.requests} == {None}
+
+
 async def test_a_message_above_the_limit_on_the_standing_stream_is_dropped_alone():
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()

@@ -160,11 +160,9 @@ class RequestRouter:
 
     async def _resume(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, last: EventId) -> bool:
         """Continues the stream of a request that another replica has begun to answer."""
-        known_as = session.caller.known_as or ""
+        stream = self._sessions.stored_stream(session, last)
         try:
-            return await write_rest(
-                request, reply, self._store, known_as, last, lambda: last.replica in self._members.others
-            )
+            return await write_rest(request, reply, stream, last, lambda: last.replica in self._members.others)
         except StoreUnavailable as error:
             await refuse_with(reply, 503, error)
             return True
@@ -180,7 +178,7 @@ class RequestRouter:
             return standing.rewind(session.continued[1])
         session.continued = last, standing.written
         try:
-            events = await rest_of(self._store, session.caller.known_as or "", last)
+            events = await rest_of(self._sessions.stored_stream(session, last), last)
         except StoreUnavailable:
             return True
         for data in events or ():

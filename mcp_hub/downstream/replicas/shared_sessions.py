@@ -17,7 +17,7 @@ from mcp_hub.downstream import Respondent
 from mcp_hub.downstream.replicas.forwarding import PUSH, RESTORE, ForwardClient, Headers
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges
-from mcp_hub.downstream.replicas.stored_events import SessionEvents
+from mcp_hub.downstream.replicas.stored_events import EventId, SessionEvents, stream_of
 from mcp_hub.downstream.replicas.watched_resources import AGAIN_AFTER, WatchedResources
 from mcp_hub.errors import Overloaded
 from mcp_hub.protocol.era import LOG_LEVELS, UPDATED
@@ -26,6 +26,7 @@ from mcp_hub.security import Principal
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Membership
 from mcp_hub.store.replica_keys import MAX_SEALED, ReplicaKeys
+from mcp_hub.store.stored_stream import StoredStream
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -143,7 +144,8 @@ class SharedSessions:
         caller.known_as = known_as
         caller.questions.prefix = f"hub-{me}-"
         session.ownership = ownership = Ownership(f"session:{known_as}", caller)
-        session.streams.keep_with(SessionEvents(self._store, known_as, me, partial(self._owners.still_here, ownership)))
+        is_owned = partial(self._owners.still_here, ownership)
+        session.streams.keep_with(SessionEvents(self._store, self._keys, known_as, me, is_owned))
         session.watched = watched = WatchedResources(
             self._store, self._dispatcher, session, self._store.key(f"watches:{known_as}"), LIFE
         )
@@ -207,6 +209,10 @@ class SharedSessions:
         if session.watched is not None:
             await self._store.retry(partial(session.watched.note, message))
 
+    def stored_stream(self, session: HandshakeSession, event: EventId) -> StoredStream:
+        """Returns the stream in the store to which an event of a session belongs."""
+        return stream_of(self._store, self._keys, session.caller.known_as or "", event)
+
     # --- another owner ---------------------------------------------------------------------------------------------
 
     def _let_go(self, session: HandshakeSession) -> None:
@@ -258,14 +264,16 @@ class SharedSessions:
     async def _push(self, session: HandshakeSession) -> None:
         """Sends the messages that wait for the owner of a session, one after the other."""
         queue, ownership = self._push_queues[session.id], session.ownership
-        while queue:
-            owner = self._members.find((ownership and ownership.owner) or "")
-            message = queue.popleft()
-            if owner is None:
-                session.standing.put_once(message)
-            else:
-                await self._client.tell(owner, session.principal, headers_of(session), encode(message), PUSH)
-        del self._push_queues[session.id]
+        try:
+            while queue:
+                owner = self._members.find((ownership and ownership.owner) or "")
+                message = queue.popleft()
+                if owner is None:
+                    session.standing.put_once(message)
+                else:
+                    await self._client.tell(owner, session.principal, headers_of(session), encode(message), PUSH)
+        finally:
+            del self._push_queues[session.id]  # the next message begins another task
 
     def _in_background(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.get_running_loop().create_task(work())

@@ -14,6 +14,7 @@ from mcp_hub.downstream.event_stream import KEEP_ALIVE
 from mcp_hub.errors import CallError
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.stored_stream import LOOK_EVERY, StoredEvent, StoredStream
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event
@@ -50,15 +51,23 @@ class SessionEvents:
     `owned()` returns whether this replica still has the session's standing stream.
     """
 
-    def __init__(self, store: Store, session: str, replica: str, owned: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keys: Callable[[], ReplicaKeys],
+        session: str,
+        replica: str,
+        owned: Callable[[], Awaitable[bool]],
+    ) -> None:
         self._is_owned = owned
         self._store = store
+        self._keys = keys
         self._session = session
         self._replica = replica
         self.prefix = f"{replica}."
 
     def _stream(self, number: int) -> StoredStream:
-        return StoredStream(self._store, f"{self._session}:{self._replica}:{number}")
+        return StoredStream(self._store, self._keys, f"{self._session}:{self._replica}:{number}")
 
     async def begin(self, stream: int, asked: Any) -> None:
         """Keeps `asked`, the request or batch that a stream answers."""
@@ -85,12 +94,16 @@ _BROKEN_OFF: Final = (
 )
 
 
-async def rest_of(store: Store, session: str, last: EventId) -> list[bytes] | None:
+def stream_of(store: Store, keys: Callable[[], ReplicaKeys], session: str, event: EventId) -> StoredStream:
+    """Returns the stream of a session to which an event belongs."""
+    return StoredStream(store, keys, f"{session}:{event.replica}:{event.stream}")
+
+
+async def rest_of(stream: StoredStream, last: EventId) -> list[bytes] | None:
     """Returns the messages of a stream after an event, as far as they are kept; None if they are not.
 
     Raises StoreUnavailable.
     """
-    stream = StoredStream(store, f"{session}:{last.replica}:{last.stream}")
     messages: list[bytes] = []
     after = last.number
     while events := await stream.read(after):
@@ -100,14 +113,14 @@ async def rest_of(store: Store, session: str, last: EventId) -> list[bytes] | No
 
 
 async def write_rest(
-    request: HttpRequest, reply: HttpReply, store: Store, session: str, last: EventId, lives: Callable[[], bool]
+    request: HttpRequest, reply: HttpReply, stream: StoredStream, last: EventId, lives: Callable[[], bool]
 ) -> bool:
     """Writes another replica's stream after the event `last`, as it grows; returns False if that is not kept any more.
 
     If that replica dies before the stream ends (`lives()` is false), its open requests are answered with an error.
     Raises StoreUnavailable before anything is written, and ClientGone.
     """
-    stream, after, idle_seconds = StoredStream(store, f"{session}:{last.replica}:{last.stream}"), last.number, 0.0
+    after, idle_seconds = last.number, 0.0
     was_alive, events = lives(), await stream.read(after)
     if events is None or (not events and not after and await stream.requests() is None):
         return False

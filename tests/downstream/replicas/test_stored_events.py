@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mcp_hub.downstream.event_stream import EventLog
-from mcp_hub.downstream.replicas.stored_events import EventId, write_rest
+from mcp_hub.downstream.replicas.stored_events import EventId, stream_of, write_rest
 from mcp_hub.store import Store
+from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.stored_stream import StoredStream
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.server_connection import ServerConnection
@@ -20,6 +21,7 @@ from tests.fakes.client import PATIENCE
 from tests.fakes.redis_server import redis_server
 
 pytestmark = pytest.mark.anyio
+KEYS = ReplicaKeys([b"k" * 32])
 ANSWER = {"jsonrpc": "2.0", "id": 7, "result": {}}
 CALLS = [[7, "tools/call", "up__one"], ["b", "tools/call", "up__two"]]
 
@@ -29,7 +31,7 @@ async def written(store: Store, last: EventId) -> list[Any]:
     done = asyncio.Event()
 
     async def handler(request: Any, reply: Any) -> None:
-        assert await write_rest(request, reply, store, "session", last, lambda: False)
+        assert await write_rest(request, reply, stream_of(store, lambda: KEYS, "session", last), last, lambda: False)
         done.set()
 
     connection, line = ServerConnection(Listener(handler, 1)), Line()
@@ -44,7 +46,7 @@ async def written(store: Store, last: EventId) -> list[Any]:
 async def test_a_request_answered_before_its_replica_died_is_not_answered_again() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        stream = StoredStream(store, "session:gone:1")
+        stream = StoredStream(store, lambda: KEYS, "session:gone:1")
         await stream.begin(json.dumps(CALLS).encode())
         await stream.append(1, json.dumps(ANSWER).encode())  # and then it died, before it could end the stream
         messages = await written(store, EventId("gone", 1, 0))
@@ -57,7 +59,7 @@ async def test_a_request_answered_before_its_replica_died_is_not_answered_again(
 async def test_the_answered_members_of_a_batch_are_not_answered_again() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        stream = StoredStream(store, "session:gone:1")
+        stream = StoredStream(store, lambda: KEYS, "session:gone:1")
         await stream.begin(json.dumps([*CALLS, [9, "ping", None]]).encode())
         await stream.append(1, json.dumps([ANSWER, {**ANSWER, "id": "b"}]).encode())  # the third one was cancelled
         messages = await written(store, EventId("gone", 1, 1))
@@ -75,7 +77,7 @@ async def test_an_event_number_that_no_store_can_hold_is_no_event_id() -> None:
 async def test_a_client_that_already_has_the_response_gets_no_second_one() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        stream = StoredStream(store, "session:gone:1")
+        stream = StoredStream(store, lambda: KEYS, "session:gone:1")
         await stream.begin(json.dumps(CALLS[:1]).encode())
         await stream.append(1, json.dumps(ANSWER).encode())
         assert await written(store, EventId("gone", 1, 1)) == []
