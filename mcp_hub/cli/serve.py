@@ -186,7 +186,7 @@ async def _network(
 ) -> int:
     from mcp_hub.cli.service_manager import ServiceNotifier
     from mcp_hub.downstream.app import App, serve_network
-    from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.policy.quotas import Quotas
 
     handed, notifier = _handed(worker), ServiceNotifier(os.environ)
     listen = _checked_listen(config, handed)

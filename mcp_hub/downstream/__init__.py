@@ -9,7 +9,16 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from mcp_hub.errors import INVALID_REQUEST, ClientAnswered, ProtocolError, UpstreamAnswered, to_wire
+from mcp_hub.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    ClientAnswered,
+    Overloaded,
+    ProtocolError,
+    UpstreamAnswered,
+    to_wire,
+)
+from mcp_hub.policy.quotas import LARGE, Share
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import (
     LATEST_HANDSHAKE,
@@ -18,11 +27,12 @@ from mcp_hub.protocol.era import (
     Era,
     declared_capabilities,
     declared_info,
+    era_of,
     error_for,
     level_passes,
     negotiated_revision,
 )
-from mcp_hub.protocol.frames import Message
+from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.security import Principal
 from mcp_hub.transport import RequestId
 
@@ -190,6 +200,34 @@ def error_response(
     if era == "modern" and "result" in answer:
         answer["result"]["resultType"] = "complete"
     return {"jsonrpc": "2.0", "id": request_id, **answer}
+
+
+def encode_answer(share: Share, answer: Any, request: Any) -> bytes:
+    """Returns the JSON text of the answer to a request or batch, or of a refusal if there is no room for it."""
+    try:
+        data = encode(answer)
+    except FrameError:
+        data = encoded(answer)
+    if len(data) >= LARGE and (refusal := share.refusal(len(data))) is not None:
+        return encoded(declined(request, refusal))
+    return data
+
+
+def declined(request: Any, error: Overloaded) -> Any:
+    """Returns the response with which a request is refused; for a batch, the list of them."""
+    if isinstance(request, list):
+        return [declined(member, error) for member in request if isinstance(member, dict) and "id" in member]
+    return error_response(request.get("id"), error, request.get("method"), request.get("params"), era_of(request))
+
+
+def encoded(message: Any) -> bytes:
+    """Returns the JSON text of a message; an answer that JSON cannot express becomes an error with its id."""
+    try:
+        return encode(message)
+    except FrameError:
+        request_id = message.get("id") if isinstance(message, dict) else None
+        error = {"code": INTERNAL_ERROR, "message": "The answer cannot be written as JSON."}
+        return encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
 def batch_fault(members: list[Any]) -> ProtocolError | None:

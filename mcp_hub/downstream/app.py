@@ -18,7 +18,6 @@ from mcp_hub.downstream.metrics_page import metrics_page
 from mcp_hub.downstream.mount import Mount
 from mcp_hub.downstream.open_pages import HEALTH, LIVE, READY, ROOT, is_read, write_health, write_welcome
 from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
-from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.downstream.responses import BROKEN
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
@@ -26,6 +25,7 @@ from mcp_hub.downstream.streamable import StreamableEndpoint
 from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
 from mcp_hub.errors import INTERNAL_ERROR, HubError, ProtocolError
 from mcp_hub.observability.call_metrics import CONTENT_TYPE
+from mcp_hub.policy.quotas import Quotas
 from mcp_hub.security import ANONYMOUS, PEER, Principal
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest

@@ -10,10 +10,19 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
-from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response, unless_given_up
+from mcp_hub.downstream import (
+    MAX_IN_FLIGHT,
+    Caller,
+    Exchange,
+    Send,
+    batch_fault,
+    declined,
+    encode_answer,
+    error_response,
+    unless_given_up,
+)
 from mcp_hub.downstream.methods import Handler, Methods
 from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
-from mcp_hub.downstream.quotas import LARGE, Backlog, Quotas, Share, declined, uncounted
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -25,6 +34,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.policy.quotas import LARGE, Backlog, Quotas, Share, uncounted
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_of
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
@@ -50,7 +60,7 @@ class Dispatcher:
         self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `get_running_loop` and `current_task` without a loop cost a system call."""
-        self._methods = Methods(hub, self.backlog)
+        self._methods = Methods(hub, self.backlog, self._quotas)
         self._handlers = self._methods.handlers
         if hub.waits:
             admitting_handlers = {name: partial(self._admit_first, handler) for name, handler in self._handlers.items()}
@@ -265,7 +275,7 @@ class Duplex:
         finally:
             if size >= LARGE:
                 self._share.end(size)
-        self._write(self._share.encode_answer(answer, message))
+        self._write(encode_answer(self._share, answer, message))
 
     async def _batch(self, messages: list[Any], size: int) -> None:
         requests = [member for member in messages if isinstance(member, dict) and "method" in member and "id" in member]
@@ -286,7 +296,7 @@ class Duplex:
             self._share.end(size)
         responses = [*(answer for answer in answers if answer is not None), *broken]
         if responses:
-            self._write(self._share.encode_answer(responses, requests))
+            self._write(encode_answer(self._share, responses, requests))
 
     def _dispatch(self, request: Message) -> Coroutine[Any, Any, Message]:
         return self._dispatcher.answer(self.caller, request, self._write, era_of(request))

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
-from mcp_hub.downstream.quotas import LARGE, Share, encoded
+from mcp_hub.downstream import encoded
+from mcp_hub.policy.quotas import LARGE, Share
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event, prime
 

@@ -22,9 +22,9 @@ from mcp_hub.transport.http1.heads import HeaderLines
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
-    from mcp_hub.downstream.quotas import Quotas
     from mcp_hub.downstream.replicas.request_router import RequestRouter
     from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
+    from mcp_hub.policy.quotas import Quotas
     from mcp_hub.security import Principal
 
 SESSION_HEADER: Final = b"mcp-session-id"

@@ -12,7 +12,7 @@ import msgspec
 
 from mcp_hub.downstream import Caller
 from mcp_hub.downstream.event_stream import EventKeeper, EventLog
-from mcp_hub.downstream.quotas import Share
+from mcp_hub.policy.quotas import Share
 from mcp_hub.protocol.frames import Message
 
 if TYPE_CHECKING:

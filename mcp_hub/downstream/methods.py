@@ -9,7 +9,6 @@ from typing import Any, Final
 from mcp_hub.catalog import OWN, Route, exposed_ids
 from mcp_hub.downstream import Exchange, Respondent
 from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
-from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.downstream.subscriptions import Resolver, Subscriptions
 from mcp_hub.errors import (
     INVALID_PARAMS,
@@ -19,7 +18,9 @@ from mcp_hub.errors import (
     UnknownName,
 )
 from mcp_hub.hub import Engine
+from mcp_hub.hub.own_tools import CODE_RUN
 from mcp_hub.policy import Call
+from mcp_hub.policy.quotas import Allowance, Backlog, Quotas
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import server_requests
 from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Era, level_passes
@@ -43,8 +44,9 @@ _REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCE
 class Methods:
     """The handlers of one hub; `handlers` has them by method."""
 
-    def __init__(self, hub: Engine, backlog: Backlog) -> None:
+    def __init__(self, hub: Engine, backlog: Backlog, quotas: Quotas) -> None:
         self._hub, self._catalogs = hub, hub.catalogs
+        self._backlog, self._quotas = backlog, quotas
         self.parked_calls = ParkedCalls(hub.act, hub.one_by_one, backlog)
         self.subscriptions = Subscriptions(hub, self._resolve)
         self.handlers: dict[str, Handler] = {
@@ -167,6 +169,8 @@ class Methods:
             on_message=respondent.hear if respondent is not None else _log_relay(exchange),
             asker=respondent,
         )
+        if route == CODE_RUN:
+            call.allowance = Allowance(self._quotas, exchange.caller.principal, self._backlog.of(key))
         if is_inner:
             call.notes.append("called by its name through hub_call")
             call.within = "hub_call"

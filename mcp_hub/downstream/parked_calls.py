@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from mcp_hub.downstream.quotas import LARGE, Backlog, QueuedAnswer, encoded
+from mcp_hub.downstream import encoded
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -24,6 +24,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call
+from mcp_hub.policy.quotas import LARGE, Backlog, QueuedAnswer
 from mcp_hub.protocol.era import INPUT_REQUIRED
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.questions import Suspendable

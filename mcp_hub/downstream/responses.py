@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mcp_hub.downstream import Caller, Send, error_response, event_stream
+from mcp_hub.downstream import Caller, Send, declined, encode_answer, encoded, error_response, event_stream
 from mcp_hub.downstream.event_stream import EventLog, Outbox
 from mcp_hub.downstream.handshake_session import REMEMBERED, Resumable
 from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
-from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, Overloaded, ProtocolError
+from mcp_hub.policy.quotas import LARGE, QueuedAnswer, Share
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.transport import RequestId
@@ -114,7 +114,7 @@ class Responder:
             self._running.discard(task)
             if self._idle is not None and not self._running and not self._idle.done():
                 self._idle.set_result(None)
-        data = None if answer is None else share.encode_answer(answer, payload)
+        data = None if answer is None else encode_answer(share, answer, payload)
         code = 202 if answer is None else 500 if failed else 200 if status is None else status(answer)
         lines, is_list = None, request.head.takes_gzip and isinstance(payload, dict) and payload.get("method") in LISTS
         if is_list and not writer.streams and data is not None and len(data) >= WORTH:

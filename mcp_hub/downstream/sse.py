@@ -10,15 +10,15 @@ from urllib.parse import parse_qs
 
 from mcp_hub.downstream.dispatcher import Duplex
 from mcp_hub.downstream.event_stream import Outbox, pump
-from mcp_hub.downstream.quotas import uploads_of
 from mcp_hub.downstream.responses import read_body, refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
+from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import encode_event
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
-    from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.policy.quotas import Quotas
     from mcp_hub.security import Principal
 
 MESSAGES: Final = "/messages"

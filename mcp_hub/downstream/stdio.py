@@ -7,9 +7,10 @@ import contextlib
 from functools import partial
 from typing import Any, Final
 
+from mcp_hub.downstream import encoded
 from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
-from mcp_hub.downstream.quotas import LARGE, Share, encoded
 from mcp_hub.errors import INVALID_REQUEST
+from mcp_hub.policy.quotas import LARGE, Share
 from mcp_hub.protocol.frames import salvage_id
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, OversizedLine, is_blank

@@ -9,9 +9,9 @@ import msgspec
 
 from mcp_hub.downstream import MAX_IN_FLIGHT, Caller
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
-from mcp_hub.downstream.quotas import uploads_of
 from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
+from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
@@ -21,9 +21,9 @@ from mcp_hub.transport.http1.heads import is_json, takes_gzip
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
-    from mcp_hub.downstream.quotas import Quotas
     from mcp_hub.downstream.replicas.request_router import RequestRouter
     from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
+    from mcp_hub.policy.quotas import Quotas
     from mcp_hub.security import Principal
 
 VERSION_HEADER: Final = b"mcp-protocol-version"

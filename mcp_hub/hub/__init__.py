@@ -358,7 +358,7 @@ class Engine:
         """
         if call.route.upstream == OWN:
             find_tool = partial(self.route, TOOLS, era=call.era, caller=call.caller)
-            answer = partial(self._own_tools.call, groups=lambda: self.groups, find=find_tool, act=self.act)
+            answer = partial(self._own_tools.call, groups=lambda: self.groups, find=find_tool, act=self._act_within)
             return eras.result_for(call.era, "handshake", call.method, await self.rules.observe(call, answer))
         generation = self._generations.current
         upstream = generation.upstreams.get(call.route.upstream)
@@ -377,6 +377,20 @@ class Engine:
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # the hub itself answered
         return result
+
+    async def _act_within(self, call: Call) -> Json:
+        """Executes a call that a program makes. It counts against the quotas of its caller like a direct call."""
+        if call.allowance is None:
+            return await self.act(call)
+        try:
+            leave = await call.allowance.enter(call.method)
+        except Overloaded as error:
+            self.record_refusal(call.method, call.exposed, call.era, call.caller, error, call.envelope)
+            raise
+        try:
+            return await self.act(call)
+        finally:
+            leave()
 
     async def _call_unlisted(self, call: Call, rules: Rules, upstream: Upstream) -> Json:
         """Calls a tool that no catalog has. Raises UnknownName if its server does not offer it either."""

@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 import secrets
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -28,15 +29,18 @@ from mcp_hub.errors import (
     ServerUnavailable,
 )
 from mcp_hub.hub.groups.active_groups import RUN, SEARCH
+from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.confirm import CodeModeSettings
 from mcp_hub.policy.deadline import TimeLimit
 from mcp_hub.policy.long_results import without_lone_surrogates
+from mcp_hub.policy.quotas import LARGE, QueuedAnswer, Share
 from mcp_hub.protocol.frames import FrameError, encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.search.signatures import identifier_of
+from mcp_hub.security import Principal, principal_of
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.session import UpstreamSession
@@ -45,10 +49,15 @@ MAX_CODE: Final = 100_000
 """Characters of a program."""
 MAX_ANSWER: Final = 256 * 1024
 """The most characters of what a program returns."""
-MAX_RUNS: Final = 8
-"""Programs that run at the same time."""
-END_WAIT: Final = 5.0
-"""Seconds for a program to end after its run has."""
+MAX_RUNS: Final = 16
+"""Programs that run at the same time. Each principal may take half of the places that others leave."""
+ENDED: Final = "The process of the program has ended; the program and its calls may have needed too much memory."
+MAX_STEP: Final = 4 * 1024 * 1024
+"""Characters of answers after which the others wait for the next step."""
+MAX_RESULT: Final = 30 * 1024 * 1024
+"""Bytes of a result as JSON: escaped, it still fits into a line to the process."""
+MAX_ERROR: Final = 4000
+"""Characters of the error of a call."""
 BLOCK: Final = "mcp-hub/block"
 """Key of the object that represents an image, a sound or a resource in a program; its value is a number."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -67,7 +76,8 @@ class CodeRuns:
 
     def __init__(self, next_label: Callable[[], str]) -> None:
         self._next_label = next_label
-        self._running = 0
+        self._running: Counter[Principal] = Counter()
+        self._stopping: set[asyncio.Task[None]] = set()
         self._identifiers: WeakKeyDictionary[Catalog, dict[str, str]] = WeakKeyDictionary()
 
     async def run(
@@ -75,7 +85,8 @@ class CodeRuns:
         call: Call,
         settings: CodeModeSettings,
         catalog: Catalog,
-        start: Callable[[], Upstream],
+        internal: InternalServers,
+        share: Share,
         find: Find,
         act: Act,
     ) -> Json:
@@ -85,7 +96,8 @@ class CodeRuns:
             call: The call of `hub_run`.
             settings: The bounds of a program.
             catalog: The tools that its caller may see.
-            start: Returns the process that runs programs, started with its first use.
+            internal: Has the processes that run programs.
+            share: Counts the bytes of calls and results that wait.
             find: Finds a tool by its name.
             act: Executes one call of a tool.
 
@@ -95,26 +107,47 @@ class CodeRuns:
         code = _code_in(call)
         if (problem := missing("code_mode")) is not None:
             raise ServerUnavailable(f"{RUN}: {problem}", executed=False)
-        if self._running >= MAX_RUNS:
-            raise Overloaded(f"{MAX_RUNS} programs run already; try again later.", retry_after=1.0, executed=False)
+        principal = principal_of(call.caller)
+        if (own := self._running[principal]) >= MAX_RUNS - self._running.total():
+            text = f"{own} programs of this principal run already, {self._running.total()} of all; try again later."
+            raise Overloaded(text, retry_after=1.0, executed=False)
         call.label = call.label or self._next_label()
-        process = start()
-        limit = TimeLimit(settings.seconds)
-        run = _Run(process, act, call, settings, find, limit)
-        self._running += 1
+        process = internal.take_process()
+        self._running[principal] += 1
+        run: _Run | None = None
         try:
+            session = await process.connected()  # the start of a process is no time of the program
+            limit = TimeLimit(settings.seconds)
+            run = _Run(process, act, call, settings, share, find, limit)
             with limit:
                 call.deadlines.append(limit)
-                return await run.result(code, self._names(code, catalog))
+                return await run.result(code, self._names(code, catalog), session)
         except TimeoutError:
-            if not limit.expired:
+            if run is None or not limit.expired:
                 raise
             if run.lost:
-                raise ServerUnavailable("The process that runs programs has ended, and the program with it.") from None
+                raise ServerUnavailable(ENDED) from None
             text = f"The program did not end within {settings.seconds:g} s (setting: code_mode.seconds)."
             raise DeadlineExceeded(text) from None
         finally:
-            self._running -= 1
+            if run is not None and run.reusable and internal.keep(process):
+                self._leave(principal)
+            else:
+                task = asyncio.ensure_future(self._stop(internal, process, principal))
+                self._stopping.add(task)
+                task.add_done_callback(self._stopping.discard)
+
+    async def _stop(self, internal: InternalServers, process: Upstream, principal: Principal) -> None:
+        """Stops a process and the program in it, which keeps its place until then."""
+        try:
+            await internal.stop(process)
+        finally:
+            self._leave(principal)
+
+    def _leave(self, principal: Principal) -> None:
+        self._running[principal] -= 1
+        if not self._running[principal]:
+            del self._running[principal]
 
     def _names(self, code: str, catalog: Catalog) -> dict[str, tuple[str, list[str]]]:
         """Returns the tools whose names are in a program, by identifier: (name, parameters, required first)."""
@@ -139,8 +172,16 @@ class _Run:
     """One program."""
 
     def __init__(
-        self, process: Upstream, act: Act, call: Call, settings: CodeModeSettings, find: Find, limit: TimeLimit
+        self,
+        process: Upstream,
+        act: Act,
+        call: Call,
+        settings: CodeModeSettings,
+        share: Share,
+        find: Find,
+        limit: TimeLimit,
     ) -> None:
+        self._share = share
         self._process = process
         self._act = act
         self._call = call
@@ -150,36 +191,50 @@ class _Run:
         self._id = str(call.label)
         self._call_count = 0
         self._finished_count = 0
+        self._calls: set[asyncio.Task[_Answer]] = set()
+        """The calls that run."""
+        self._answered: deque[asyncio.Task[_Answer]] = deque()
+        """The calls that have ended, and whose answers the program has not got yet."""
+        self._taken: list[QueuedAnswer] = []
+        """What the program has got with the last step."""
         self._blocks: dict[int, Json] = {}
         """Images and the like by their numbers, which no server can guess."""
         self.lost = False
         """Whether the process ended while calls were made."""
+        self.reusable = False
+        """Whether the program has ended, so that its process can run another one."""
 
-    async def result(self, code: str, names: Mapping[str, tuple[str, list[str]]]) -> Json:
-        calls: set[asyncio.Task[str]] = set()
-        watch: asyncio.Task[None] | None = None
-        report: Json = {"calls": []}
+    async def result(self, code: str, names: Mapping[str, tuple[str, list[str]]], session: UpstreamSession) -> Json:
+        watch = asyncio.ensure_future(self._watch(session))
         try:
-            limits = {"seconds": self._settings.seconds, "memory": self._settings.memory}
+            limits = {"seconds": self._settings.seconds, "calls": self._settings.calls}
             report = await self._request("start", code=code, names=names, **limits)
-            if "calls" in report and (session := self._process.session) is not None:
-                watch = asyncio.ensure_future(self._watch(session))
             while "calls" in report:
-                requests = report["calls"]
-                if len(requests) == 1 and not calls:
-                    answers = [await self._answer(requests[0])]
-                else:
-                    calls |= {asyncio.ensure_future(self._answer(request)) for request in requests}
-                    done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-                    answers = [task.result() for task in done]
-                report = await self._request("step", answers=f"[{','.join(answers)}]")
+                self._calls |= {asyncio.ensure_future(self._answer(request)) for request in report["calls"]}
+                report = await self._request("step", answers=await self._next_answers(wait=not report["more"]))
+            self.reusable = not report["outgrown"]
             return await self._final_result(report)
         finally:
-            # A program must not outlive its call, and no call in it the program.
-            for task in (*calls, *([watch] if watch is not None else [])):
+            # No call of a program must outlive it.
+            for task in (*self._calls, watch):
                 task.cancel()
-            if "calls" in report and not self.lost:
-                await asyncio.shield(self._end())
+
+    async def _next_answers(self, *, wait: bool) -> str:
+        """Returns answers as a JSON list of about MAX_STEP bytes; with `wait` at least one, the first to come."""
+        for queued in self._taken:
+            queued.unread = 0
+        self._taken.clear()
+        if wait and not self._answered:
+            done, self._calls = await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
+            self._answered += done
+        texts: list[str] = []
+        size = 0
+        while self._answered and size < MAX_STEP:
+            answer = self._answered.popleft().result()
+            texts.append(answer.text)
+            self._taken.append(answer.queued)
+            size += len(answer.text)
+        return f"[{','.join(texts)}]"
 
     async def _watch(self, session: UpstreamSession) -> None:
         """Ends the run when the process has ended, which no request would notice while calls are made."""
@@ -188,55 +243,55 @@ class _Run:
             self.lost = True
             self._limit.expire()
 
-    async def _end(self) -> None:
-        try:
-            async with asyncio.timeout(END_WAIT):
-                await self._request("end")
-        except (CallError, ProtocolError, TimeoutError):
-            pass  # the process is gone, and the program with it
-
     async def _request(self, tool: str, **arguments: Any) -> Json:
-        params = {"name": tool, "arguments": {"run": self._id, **arguments}}
+        params = {"name": tool, "arguments": arguments}
         response = await self._process.request(TOOLS.act_method, params)
         content = response.result.get("content") or [{}]
         text = str(content[0].get("text", ""))
         if response.result.get("isError"):
             raise ServerUnavailable("The process that runs programs has failed; its log says why.")
-        return json.loads(text) if text else {}
+        report: Json = await in_thread(json.loads, text) if len(text) > LARGE else json.loads(text)
+        return report
 
     # --- calls of the program ----------------------------------------------------------------------------------
 
-    async def _answer(self, request: Json) -> str:
-        """Makes one call of the program, or lets it sleep, and returns the answer for it as JSON."""
+    async def _answer(self, request: Json) -> _Answer:
+        """Makes one call of the program, or lets it sleep, and returns the answer for it."""
         number = request["number"]
         if "sleep" in request:
             await asyncio.sleep(request["sleep"])
-            return _answer_text({"number": number, "value": None})
+            return _Answer(_answer_text({"number": number, "value": None}))
         try:
-            result = await self._call_tool(request["tool"], request["arguments"])
+            result = await self._call_tool(request["tool"], request["arguments"], request["size"])
             text = (
                 await in_thread(self._value_text, number, result)
                 if weighs_more(result)
                 else self._value_text(number, result)
             )
         except _ToolError as error:
-            text = _answer_text({"number": number, "error": str(error)})
+            text = _answer_text({"number": number, "error": str(error)[:MAX_ERROR]})
         except FrameError:
             text = _answer_text({"number": number, "error": "tool_error: the result is nested too deeply"})
+        answer = _Answer(text)
+        if len(text) >= LARGE:
+            if (refusal := self._share.refusal(len(text))) is not None:
+                answer = _Answer(_answer_text({"number": number, "error": f"{refusal.code}: {refusal.message}"}))
+            else:
+                self._share.watch(answer.queued)
         self._finished_count += 1
         if self._call.on_progress is not None:
             self._call.on_progress({"progress": self._finished_count, "message": printable(request["tool"], 200)})
-        return text
+        return answer
 
     def _value_text(self, number: int, result: Json) -> str:
         return _answer_text({"number": number, "value": self._value(result)})
 
-    async def _call_tool(self, name: str, arguments: Json) -> Json:
-        """Returns the result of one call of the program. Raises _ToolError."""
+    async def _call_tool(self, name: str, arguments: Json, size: int) -> Json:
+        """Returns the result of one call of the program, with `size` bytes of arguments. Raises _ToolError."""
         self._call_count += 1
-        if self._call_count > self._settings.calls:
-            raise _ToolError(f"overloaded: a program makes at most {self._settings.calls} calls (code_mode.calls)")
         call = self._call
+        if (refusal := self._share.begin({"method": call.method}, size)) is not None:
+            raise _ToolError(f"{refusal.code}: {refusal.message}")
         try:
             route = await self._find(name)
             if route.upstream == OWN and route.name != SEARCH:
@@ -254,7 +309,7 @@ class _Run:
                 questions=CallQuestions(deadlines),
                 label=f"{self._id}.{self._call_count}",
                 within=RUN,
-                confirmed=False,
+                confirmed="",
             )
             result = await self._act(inner)
         except CallError as error:
@@ -263,6 +318,8 @@ class _Run:
             raise _ToolError(f"{error.code}: {error.message}") from None
         except TimeoutError:
             raise _ToolError("timeout: the call took longer than its deadline") from None
+        finally:
+            self._share.end(size)
         if result.get("isError") is True:
             raise _ToolError(f"{_code_of(result)}: {_texts(result)}")
         return result
@@ -298,23 +355,29 @@ class _Run:
     # --- the end -----------------------------------------------------------------------------------------------
 
     async def _final_result(self, outcome: Json) -> Json:
-        if outcome.get("busy"):
-            raise Overloaded("All workers for programs are busy; try again later.", retry_after=1.0, executed=False)
         printed = str(outcome.get("printed") or "")
         texts = [printed.rstrip("\n")] if printed.strip() else []
         if "error" in outcome:
             call_note = f"Calls of tools until then: {self._call_count}."
             return {"content": [_text("\n".join([*texts, str(outcome["error"]).rstrip(), call_note]))], "isError": True}
-        value, blocks = outcome.get("value"), []
+        value, blocks, value_text = outcome.get("value"), list[Json](), ""
         if value is not None:
             value_text = await in_thread(_as_text, value) if weighs_more(value) else _as_text(value)
-            if len(value_text) > MAX_ANSWER:
-                text = f"The program returned {len(value_text):,} characters; it may return {MAX_ANSWER:,}."
-                raise ResultTooLarge(f"{text} Return less of it.")
             texts.append(value_text)
             returned = _handles(value)
             blocks = [block for number, block in self._blocks.items() if number in returned]
+        if outcome.get("too_long") or len(value_text) > MAX_ANSWER:
+            text = f"The program returned more than the {MAX_ANSWER:,} characters that it may."
+            raise ResultTooLarge(f"{text} Return less of it.")
         return {"content": [_text("\n".join(texts) or "The program returned nothing."), *blocks]}
+
+
+class _Answer:
+    """The answer for one call of a program as JSON, and the bytes of it that wait for the program."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.queued = QueuedAnswer(len(text))
 
 
 class _ToolError(Exception):
@@ -357,12 +420,14 @@ def _code_of(result: Json) -> str:
 def _texts(result: Json) -> str:
     blocks = result.get("content")
     blocks = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    return "\n".join(str(block["text"]) for block in blocks if "text" in block)[:4000]
+    return "\n".join(str(block["text"]) for block in blocks if "text" in block)
 
 
 def _answer_text(answer: Json) -> str:
-    """Returns an answer for the program as JSON. Raises FrameError."""
+    """Returns an answer for the program as JSON. Raises FrameError and _ToolError."""
     data = encode(answer)
+    if len(data) > MAX_RESULT:
+        raise _ToolError(f"result_too_large: a program takes results of at most {MAX_RESULT:,} bytes")
     return (encode(without_lone_surrogates(answer)) if rb"\ud" in data else data).decode()
 
 

@@ -13,6 +13,7 @@ from mcp_hub.config.egress_settings import with_root_proxy
 from mcp_hub.config.extras import default_model_there, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ServerUnavailable, ToolFailed
+from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.long_results import without_lone_surrogates
 from mcp_hub.protocol import era as eras
@@ -28,6 +29,8 @@ WEB: Final = "mcp-hub web"
 FUNCTIONS: Final = "mcp-hub functions"
 SEARCH: Final = "mcp-hub search"
 PROGRAMS: Final = "mcp-hub programs"
+KEPT_PROCESSES: Final = 2
+"""Processes for programs that are kept for the next ones."""
 SCRAPE: Final = "scrape_website"
 MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 """Bytes of arguments of a function; its process reads lines of at most 64 MiB."""
@@ -81,6 +84,8 @@ class InternalServers:
         self._upstreams = upstreams
         self._running: dict[str, Upstream] = {}
         """The servers that were started here, by id."""
+        self._idle_processes: list[Upstream] = []
+        self._process_count = 0
 
     def _listed_web(self) -> Upstream | None:
         """Returns the configured server that fetches pages; None if there is none or it is switched off."""
@@ -126,11 +131,25 @@ class InternalServers:
             self._start(_process(SEARCH, "search", *([f"--model={model}"] if model is not None else [])))
         return self._running[SEARCH]
 
-    def programs(self) -> Upstream:
-        """Returns the process that runs programs of models, started with the first one."""
-        if PROGRAMS not in self._running:
-            self._start(_process(PROGRAMS, "programs"))
-        return self._running[PROGRAMS]
+    def take_process(self) -> Upstream:
+        """Returns a process that runs one program: an idle one, or a new one."""
+        if self._idle_processes:
+            return self._idle_processes.pop()
+        self._process_count += 1
+        memory = CODE_MODE.of(self._config).memory
+        return self._start(_process(f"{PROGRAMS} {self._process_count}", "programs", str(memory)))
+
+    def keep(self, process: Upstream) -> bool:
+        """Keeps a process for another program; returns False if enough are kept."""
+        if len(self._idle_processes) >= KEPT_PROCESSES:
+            return False
+        self._idle_processes.append(process)
+        return True
+
+    async def stop(self, process: Upstream) -> None:
+        """Stops a process, and the program in it."""
+        await process.stop()
+        self._running.pop(process.server.id, None)
 
     def _functions(self) -> Server:
         servers = self._config.servers

@@ -11,6 +11,7 @@ from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.shared_services import SharedServices
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.confirm import CODE_MODE
+from mcp_hub.policy.quotas import Backlog
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 
 if TYPE_CHECKING:
@@ -65,12 +66,11 @@ class OwnTools:
             labels = self._services.labels
             self._runs = CodeRuns(labels.next_call)
         generation = self._now()
+        share = call.allowance.share if call.allowance else Backlog(lambda: generation.config.unread).share()
         internal, counter = generation.internal_servers, generation.calls
         counter.count += 1  # the process stays until the program has ended
         try:
-            return await self._runs.run(
-                call, CODE_MODE.of(generation.config), full_catalog, internal.programs, find, act
-            )
+            return await self._runs.run(call, CODE_MODE.of(generation.config), full_catalog, internal, share, find, act)
         finally:
             counter.count -= 1
             if counter.waiters and not counter.count:

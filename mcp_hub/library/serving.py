@@ -46,7 +46,7 @@ async def _stdio(running: EngineHost, stdin: int, stdout: int, stop: asyncio.Eve
 
 async def _network(running: EngineHost, listen: Listen, stop: asyncio.Event, *, sse: bool) -> None:
     from mcp_hub.downstream.app import App, serve_network
-    from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.policy.quotas import Quotas
 
     objection = check_listener(listen)
     if objection is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
     from mcp_hub.policy.long_results import LongResults
+    from mcp_hub.policy.quotas import Allowance
     from mcp_hub.policy.selection import Selection
     from mcp_hub.policy.shape_result import Function
     from mcp_hub.policy.sharing import Sharing
@@ -86,6 +87,8 @@ class Call(msgspec.Struct, eq=False):
     """The hub's own tool that makes the call (`hub_call`, `hub_run`); None: the client makes it."""
     confirmed: str = ""
     """The digest of the tool and arguments that a person was asked about and allowed; "" if nobody was asked."""
+    allowance: Allowance | None = None
+    """What a program may use that this call runs; None: no listener limits its caller."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 

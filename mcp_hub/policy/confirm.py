@@ -78,7 +78,7 @@ class CodeModeSettings(Frozen):
     seconds: Duration = 30.0
     """How long a program may run, its calls included, but not while a person is asked."""
     memory: Size = 100_000_000
-    """The most memory that a program may take."""
+    """The most memory that the values of a program may take; likewise its calls until they are answered."""
 
 
 def _read_code_mode(field: FieldValue, reading: KeyReading) -> CodeModeSettings | None:

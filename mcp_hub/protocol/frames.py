@@ -140,7 +140,7 @@ def encode(value: Any) -> bytes:
         return data
     except UnicodeEncodeError:
         return _encode_leniently(value)
-    except (TypeError, RecursionError, msgspec.EncodeError) as error:
+    except (TypeError, RecursionError, ValueError, msgspec.EncodeError) as error:  # ValueError: a very long integer
         raise FrameError(str(error)) from None
 
 

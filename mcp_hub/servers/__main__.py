@@ -3,7 +3,8 @@
 `NAME` is a built-in server. `local DIRECTORY [--tell-presets]` serves the user's functions in a directory; with
 `--tell-presets`, which the hub passes, the first message lists the values preset for them, so that the hub can redact
 them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves the user's functions that change results. `search
-[--model=DIRECTORY]` compares the meanings of texts. `programs` runs programs that models write.
+[--model=DIRECTORY]` compares the meanings of texts. `programs BYTES` runs programs that models write, one at a time,
+whose values may take so many bytes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ BUILTIN: Final = {
 """Maps a name to its module, the function in it that makes the tools, and the coroutine function that closes them."""
 OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
 """Servers that only a hub may start, because only the hub ensures that they are not reachable over a network."""
+PROGRAM_BASE: Final = 192 * 1024 * 1024
+"""Bytes that a process for programs may take besides what a program needs."""
 CLOSE_WAIT: Final = 3.0
 """Seconds for closing what is open after stdin has ended. The hub kills the process at about the same time."""
 
@@ -45,13 +48,14 @@ def main() -> None:
         _serve_steps(arguments, stdin, stdout)
     elif name == "search":
         _serve_search(arguments, stdin, stdout)
-    elif name == "programs":
-        _serve_programs(stdin, stdout)
+    elif name == "programs" and arguments:
+        _serve_programs(int(arguments[0]), stdin, stdout)
     elif name in BUILTIN and not arguments:
         _serve_builtin(name, stdin, stdout)
     else:
         sys.exit(
-            f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...|search|programs"
+            f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...|search"
+            "|programs BYTES"
         )
     sys.stderr.flush()
     os._exit(0)  # a thread that never returns must not keep the process alive
@@ -152,13 +156,16 @@ def _serve_search(arguments: Sequence[str], stdin: int, stdout: int) -> None:
     LocalServer(tools, [], stdin, stdout, name="mcp-hub search").serve()
 
 
-def _serve_programs(stdin: int, stdout: int) -> None:
+def _serve_programs(memory: int, stdin: int, stdout: int) -> None:
+    from mcp_hub.servers import bound_memory
     from mcp_hub.servers.local import Mark
     from mcp_hub.servers.local.local_server import LocalServer
     from mcp_hub.servers.local.local_tool import LocalTool
     from mcp_hub.servers.program_runner import program_tools
 
-    tools = {name: LocalTool(function, Mark(name=name)) for name, function in program_tools().items()}
+    # A value is here up to four times on its way: from the interpreter, as a message, as JSON, and to the hub.
+    bound_memory(PROGRAM_BASE + 4 * memory)
+    tools = {name: LocalTool(function, Mark(name=name)) for name, function in program_tools(memory).items()}
     LocalServer(tools, [], stdin, stdout, name="mcp-hub programs").serve()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import sys
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ CREATE_SUSPENDED: Final = 0x00000004
 """Flag of a new process: it runs nothing until it is resumed."""
 _EXTENDED_LIMITS: Final = 9
 _KILL_ON_CLOSE: Final = 0x00002000
+_PROCESS_MEMORY: Final = 0x00000100
 _ACCESS: Final = 0x0001 | 0x0100 | 0x0800
 """PROCESS_TERMINATE, PROCESS_SET_QUOTA, PROCESS_SUSPEND_RESUME."""
 
@@ -49,8 +51,11 @@ class ExtendedLimits(ctypes.Structure):
 class System(Protocol):
     """The calls to Windows. Every method but `close` raises OSError."""
 
-    def create(self) -> int:
-        """Returns a handle of a new job that ends its processes when its last handle is closed."""
+    def create(self, memory: int | None = None) -> int:
+        """Returns a handle of a new job that ends its processes when its last handle is closed.
+
+        `memory` is the most bytes that each of them may take.
+        """
 
     def open(self, pid: int) -> int:
         """Returns a handle of a process."""
@@ -110,6 +115,19 @@ class JobObject:
             self._system.close(handle)
 
 
+def limit_own_memory(limit: int, system: System | None = None) -> None:
+    """Puts this process into a job, until it ends: it and each process that it starts get at most `limit` bytes.
+
+    Raises OSError.
+    """
+    system = system or _windows()
+    process = system.open(os.getpid())
+    try:
+        system.assign(system.create(limit), process)
+    finally:
+        system.close(process)
+
+
 def _windows() -> System:
     if sys.platform != "win32":
         raise OSError("there are no Job Objects on this system")
@@ -130,10 +148,11 @@ def _windows() -> System:
         return result
 
     class Windows:
-        def create(self) -> int:
+        def create(self, memory: int | None = None) -> int:
             job = checked(kernel.CreateJobObjectW(None, None))
             limits = ExtendedLimits()
-            limits.basic.flags = _KILL_ON_CLOSE
+            limits.basic.flags = _KILL_ON_CLOSE if memory is None else _KILL_ON_CLOSE | _PROCESS_MEMORY
+            limits.process_memory = memory or 0
             try:
                 size = ctypes.sizeof(limits)
                 checked(kernel.SetInformationJobObject(job, _EXTENDED_LIMITS, ctypes.byref(limits), size))

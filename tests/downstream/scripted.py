@@ -14,8 +14,8 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import Caller, Send
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.app import App, serve_network
-from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp_hub.policy.quotas import Backlog
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Raw
 from tests.downstream.fronts import FRONTS, HANG_BOUND, serve_by_uvicorn

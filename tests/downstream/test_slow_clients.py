@@ -12,8 +12,8 @@ import pytest
 
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import quotas
 from mcp_hub.downstream.event_stream import MAX_BYTES, MAX_WAITING, Outbox
+from mcp_hub.policy import quotas
 from mcp_hub.transport.http1 import exchange, send_buffer, server_connection
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.raw_http import (

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from mcp_hub.transport.job_object import BasicLimits, ExtendedLimits, JobObject
+from mcp_hub.transport.job_object import BasicLimits, ExtendedLimits, JobObject, limit_own_memory
 
 PID = 4711
 
@@ -34,8 +34,8 @@ class Recorded:
         """Whether all handles are closed, each of them once."""
         return not self._handles
 
-    def create(self) -> int:
-        self._ask("create")
+    def create(self, memory: int | None = None) -> int:
+        self._ask("create" if memory is None else f"create for {memory}")
         return self._handle(1)
 
     def open(self, pid: int) -> int:
@@ -67,6 +67,14 @@ def test_a_child_is_assigned_to_its_job_before_it_runs() -> None:
     job.close()
     job.close()
     assert windows.is_closed
+
+
+def test_a_process_puts_itself_into_a_job_that_limits_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = Recorded()
+    monkeypatch.setattr("os.getpid", lambda: PID)
+    limit_own_memory(1000, windows)
+    assert windows.calls == ["open", "create for 1000", "assign"]
+    assert not windows.is_closed  # the job stays until the process ends
 
 
 @pytest.mark.parametrize("refused", ["create", "assign"])

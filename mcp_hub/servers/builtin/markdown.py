@@ -19,9 +19,9 @@ import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from mcp_hub.servers import bound_memory
 from mcp_hub.text import NOT_TEXT_CODECS, printable
 from mcp_hub.transport.standard_streams import claim
 
@@ -115,7 +115,7 @@ def main() -> None:
         _write(target, {"error": "setup", "message": str(error)})
         return
     names = [type(registered.converter).__name__ for registered in converter._converters]
-    _bound_memory(setup["memory"])
+    bound_memory(setup["memory"])
     if endpoint is None:
         sys.addaudithook(_block_outward_events)
     _write(target, {"converters": names})
@@ -136,19 +136,6 @@ def _markitdown(endpoint: str | None) -> Any:
 def _block_outward_events(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _OUTWARD:
         raise PermissionError(f"a conversion may not use {event}")
-
-
-def _bound_memory(limit: int) -> None:
-    with contextlib.suppress(OSError):
-        # Where the machine itself runs out of memory, Linux ends this process before the hub.
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    if sys.platform == "win32":
-        return  # there is no such limit; the deadline ends a conversion all the same
-    import resource
-
-    with contextlib.suppress(ValueError, OSError):  # it has less already
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _bound_time(seconds: float) -> None:

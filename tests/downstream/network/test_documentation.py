@@ -11,9 +11,10 @@ import yaml
 
 from mcp_hub.config.listen import CallerLimits
 from mcp_hub.config.token_verification import TokenVerification
-from mcp_hub.downstream import handshake, quotas, sse, verifier
+from mcp_hub.downstream import handshake, sse, verifier
 from mcp_hub.downstream.admission import MIN_TOKEN, check_listener
 from mcp_hub.hub.composition import load_config
+from mcp_hub.policy import quotas
 from mcp_hub.transport.http1 import heads, server_connection
 
 PAGE = (Path(__file__).parents[3] / "docs" / "network.md").read_text()

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from mcp_hub.catalog import Route
 from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal
 from mcp_hub.config.models import Server
-from mcp_hub.downstream import quotas as quotas_module
-from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json
+from mcp_hub.policy import quotas as quotas_module
 from mcp_hub.policy.limits import LimitSettings as Rules
 from mcp_hub.policy.limits import LimitsPolicy
+from mcp_hub.policy.quotas import Quotas
 from mcp_hub.protocol.era import LISTEN, Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal

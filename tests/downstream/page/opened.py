@@ -18,11 +18,11 @@ from mcp_hub.diagnosis.token_costs import calls_of, token_costs
 from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.page_access import PageAccess, PageSources
-from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.verifier import Verifier
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.hub_status import Status
+from mcp_hub.policy.quotas import Quotas
 from mcp_hub.policy.selection import EVERYTHING
 from tests.downstream.network.visitor import Visitor, visiting
 from tests.fakes.client import PATIENCE, write_config

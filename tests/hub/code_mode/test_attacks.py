@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import textwrap
-import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import pydantic_monty
 import pytest
 
-from mcp_hub.servers import program_runner
+from mcp_hub.hub.internal_servers import KEPT_PROCESSES
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.fakes.network import network_hub
 from tests.fakes.processes import below
@@ -184,6 +182,7 @@ async def test_a_program_that_sleeps_or_computes_ends_with_its_call(client: Stdi
         client.start("tools/call", {"name": "hub_run", "arguments": {"code": endless}}, "endless")
         client.notify("notifications/cancelled", {"requestId": "endless"})
     await until_free(client)
+    await until(lambda: len(below(client.process.pid, "programs")) <= KEPT_PROCESSES)
 
 
 async def test_an_unawaited_call_is_cancelled_when_its_program_ends(tmp_path: Path) -> None:
@@ -257,37 +256,3 @@ async def test_a_program_whose_process_dies_is_an_error_and_the_next_one_runs(tm
         result = await asyncio.wait_for(running, PATIENCE)
         assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
         assert await run_text(client, "'again'") == "again"
-
-
-async def test_a_program_that_is_ended_while_its_process_starts_workers_does_not_keep_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opening, opened, ending = threading.Event(), threading.Event(), threading.Event()
-    end_program = program_runner.Program.end
-
-    def slow(**options: Any) -> program_runner.Monty:
-        opening.set()
-        assert opened.wait(PATIENCE)
-        return pydantic_monty.Monty(**options)
-
-    def observed_end(program: program_runner.Program) -> None:
-        ending.set()
-        end_program(program)
-
-    def end() -> None:
-        tools["end"]("one")
-        ending.set()
-
-    monkeypatch.setattr(program_runner, "Monty", slow)
-    monkeypatch.setattr(program_runner.Program, "end", observed_end)
-    tools = program_runner.program_tools()
-    code = "await call_tool('fake__echo')"
-    async with asyncio.timeout(PATIENCE):
-        start_task = asyncio.ensure_future(asyncio.to_thread(tools["start"], "one", code, {}, 5.0, 100_000_000))
-        await asyncio.to_thread(opening.wait, PATIENCE)
-        end_task = asyncio.ensure_future(asyncio.to_thread(end))
-        await asyncio.to_thread(ending.wait, PATIENCE)
-        opened.set()
-        await asyncio.gather(start_task, end_task)
-        with pytest.raises(KeyError):
-            await asyncio.to_thread(tools["step"], "one", "[]")

@@ -12,13 +12,10 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from mcp_hub.config.listen import CallerLimits, Listen, UnreadLimits
-from mcp_hub.downstream import error_response
-from mcp_hub.errors import INTERNAL_ERROR, Overloaded
+from mcp_hub.errors import Overloaded
 from mcp_hub.policy.limits import TokenBucket
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import era_of
-from mcp_hub.protocol.frames import FrameError, encode
 from mcp_hub.security import Principal
 
 MAX_CALLS: Final = 8192
@@ -230,16 +227,6 @@ class Share:
             text = f"Too much waits for other clients: {bounds.total:,} bytes may (setting: unread.total)."
         return Overloaded(f"{text} There is no room for {size:,} more.", retry_after=RETRY_AFTER)
 
-    def encode_answer(self, answer: Any, request: Any) -> bytes:
-        """Returns the JSON text of the answer to a request or batch, or of a refusal if there is no room for it."""
-        try:
-            data = encode(answer)
-        except FrameError:
-            data = encoded(answer)
-        if len(data) >= LARGE and (refusal := self.refusal(len(data))) is not None:
-            return encoded(declined(request, refusal))
-        return data
-
     def begin(self, request: Any, size: int) -> Overloaded | None:
         """Counts a request or batch of `size` bytes until `end`; returns the reason if it is refused."""
         if size < LARGE and self._queues is None:
@@ -332,18 +319,15 @@ def uploads_of(backlog: Backlog, max_body: int) -> Backlog:
     return Backlog(bounds)
 
 
-def declined(request: Any, error: Overloaded) -> Any:
-    """Returns the response with which a request is refused; for a batch, the list of them."""
-    if isinstance(request, list):
-        return [declined(member, error) for member in request if isinstance(member, dict) and "id" in member]
-    return error_response(request.get("id"), error, request.get("method"), request.get("params"), era_of(request))
+class Allowance:
+    """What the programs of one caller may use: its quotas, and the room for bytes that wait for it."""
 
+    def __init__(self, quotas: Quotas, principal: Principal, share: Share) -> None:
+        self._quotas = quotas
+        self._principal = principal
+        self.share = share
 
-def encoded(message: Any) -> bytes:
-    """Returns the JSON text of a message; an answer that JSON cannot express becomes an error with its id."""
-    try:
-        return encode(message)
-    except FrameError:
-        request_id = message.get("id") if isinstance(message, dict) else None
-        error = {"code": INTERNAL_ERROR, "message": "The answer cannot be written as JSON."}
-        return encode({"jsonrpc": "2.0", "id": request_id, "error": error})
+    async def enter(self, method: str) -> Callable[[], None]:
+        """Counts a call that begins; returns the function to call when it ends. Raises Overloaded."""
+        await self._quotas.check_shared(self._principal, method)
+        return self._quotas.enter(self._principal, method)
