@@ -92,7 +92,7 @@ class RedirectNotFollowed(LinkError):
     hub_code = codes.REDIRECTED
 
     def __init__(self, message: str, target: str, status: int) -> None:
-        super().__init__(message, executed=False, status=status)
+        super().__init__(message, status=status)
         self.target = target
 
 

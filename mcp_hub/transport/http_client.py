@@ -56,6 +56,11 @@ ERROR_BODY: Final = 64 * 1024
 ERROR_BODY_WAIT: Final = 5.0
 """Seconds for those bytes to arrive."""
 MAX_RETRY_AFTER: Final = 86400.0
+NOT_EXECUTED: Final = frozenset({405, 413, 415, 421, 429})
+"""Statuses by which a server certainly refuses a message before it acts on it, besides 401, 403 and a lost session.
+
+Other statuses also come from an application that has acted: 409 or 422 after half of its work, 303 after all of it.
+"""
 _SAME_METHOD: Final = frozenset({307, 308})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _NOT_OURS: Final = frozenset({"connection", "content-length", "mcp-session-id", "transfer-encoding"})
@@ -245,7 +250,7 @@ class HttpClient:
                 response.close()
             response = None
         text = f"{where(self.url)} redirects more than {MAX_REDIRECTS} times"
-        raise LinkError(text, executed=False, code=codes.REDIRECTED)
+        raise LinkError(text, code=codes.REDIRECTED)
 
     async def _exchange(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self._pool is None or self._heads is None:
@@ -274,7 +279,7 @@ class HttpClient:
             is_same_origin = target.origin() == self.url.origin()
         except ValueError:
             text = f"HTTP {status} without a usable Location"
-            raise LinkError(text, executed=False, status=status, code=codes.REDIRECTED) from None
+            raise LinkError(text, status=status, code=codes.REDIRECTED) from None
         if is_same_origin and (method == "GET" or status in _SAME_METHOD):
             return target
         text = (
@@ -337,7 +342,7 @@ class HttpClient:
             return refusal(self._server, status, self._mask(response.get("www-authenticate") or "", session)), body
         if status == 404 and session is not None:
             return SessionLost("HTTP 404 Not Found: the session is gone", executed=False, status=status), body
-        executed = not 400 <= status < 500
+        executed = status not in NOT_EXECUTED
         wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
         text = error_text(status, body, lambda excerpt: self._mask(excerpt, session))
         return LinkError(text, executed=executed, status=status, retry_after=wait), body

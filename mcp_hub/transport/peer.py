@@ -104,7 +104,11 @@ class Peer:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._pending[request_id] = _Pending(future, on_progress, self.received_count, cause)
         try:
-            await self.link.send(message, headers)
+            try:
+                await self.link.send(message, headers)
+            except LinkError:
+                if not future.done():  # an answer counts, also if it comes before the request is taken
+                    raise
             return await future
         except asyncio.CancelledError:
             if cancellable and request_id in self._pending:

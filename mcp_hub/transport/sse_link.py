@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import codes
 from mcp_hub.config.models import Server
@@ -37,7 +37,7 @@ log = logging.getLogger("mcp_hub.transport")
 MAX_URL: Final = 8192
 """Bytes of the URL that an upstream may announce."""
 CLOSE: Final = 2.5
-"""Seconds for the stream's task to end before the connections are closed."""
+"""Seconds for the stream and the POSTs to end before the connections are closed."""
 
 
 class SseLink(Link):
@@ -57,6 +57,10 @@ class SseLink(Link):
         self._receiver: Receiver | None = None
         self._endpoint: asyncio.Future[URL] | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._requests: dict[RequestId, asyncio.Task[None]] = {}
+        """The POSTs of the requests that have no answer yet."""
+        self._posts: set[asyncio.Task[None]] = set()
+        """The POSTs of requests that have not ended, answered or not."""
         self._lost: LinkLost | None = None
         self._close_task: asyncio.Task[None] | None = None
 
@@ -142,6 +146,7 @@ class SseLink(Link):
         if error.tail is None and request_id is None:
             return True
         if error.tail is None or is_id_pending:
+            self._answered(request_id)
             self._receiver.failed(request_id, self._http.too_large())
         return False
 
@@ -176,16 +181,29 @@ class SseLink(Link):
             value = decode(data)
         except FrameError as error:
             request_id = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
+            self._answered(request_id)
             self._receiver.failed(
                 request_id, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE)
             )
             return
         for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):
+                if "method" not in message:
+                    self._answered(message.get("id"))
                 self._receiver.received(message)
 
+    def _answered(self, request_id: Any) -> None:
+        """Gives the POST of a request the write deadline to end, as its answer has come on the stream."""
+        post = self._requests.pop(request_id, None) if isinstance(request_id, int | str) else None
+        if post is not None:
+            timer = asyncio.get_running_loop().call_later(self._write_deadline, post.cancel)
+            post.add_done_callback(lambda _: timer.cancel())
+
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """POSTs one message; returns once it is accepted, within the write deadline. Raises LinkError."""
+        """Starts the POST of a request, or completes that of a notification or response. Raises LinkError.
+
+        The write deadline does not hold for a request, as some servers end its POST only when its work is done.
+        """
         if self._lost is not None:
             raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
         if self._close_task is not None or self._endpoint is None:
@@ -196,21 +214,48 @@ class SseLink(Link):
             raise Unwritable(error) from None
         url = self._endpoint.result()
         post_headers = {**(headers or {}), "Content-Type": JSON}
+        if "method" in message and "id" in message:
+            request_id = message["id"]
+            post = asyncio.get_running_loop().create_task(self._request(request_id, url, body, post_headers))
+            self._requests[request_id] = post
+            self._posts.add(post)
+            post.add_done_callback(self._posts.discard)
+            return
         try:
-            response = await self._http.request("POST", url, post_headers, body, self._write_deadline)
-            try:
-                if not 200 <= response.status < 300:
-                    # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
-                    session = max(url.query.values(), key=len, default=url.path)
-                    raise (await self._http.refused(response, session))[0]
-                await self._http.discard(response)
-            finally:
-                response.close()
+            await self._post(url, body, post_headers, self._write_deadline)
         except TimeoutError:
             raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
 
+    async def _request(self, request_id: RequestId, url: URL, body: bytes, headers: Mapping[str, str]) -> None:
+        """POSTs a request. A POST that fails fails its request, unless the answer has come on the stream before."""
+        failure: LinkError | None = None
+        try:
+            await self._post(url, body, headers)
+        except LinkError as error:
+            failure = error
+        except Exception as error:
+            log.error("a request over SSE failed with an unexpected %s", type(error).__name__)
+            failure = LinkError(f"unexpected {type(error).__name__}")
+        if failure is not None and request_id in self._requests and self._lost is None and self._receiver is not None:
+            del self._requests[request_id]
+            self._receiver.failed(request_id, failure)
+
+    async def _post(self, url: URL, body: bytes, headers: Mapping[str, str], within: float | None = None) -> None:
+        response = await self._http.request("POST", url, headers, body, within)
+        try:
+            if not 200 <= response.status < 300:
+                # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
+                session = max(url.query.values(), key=len, default=url.path)
+                raise (await self._http.refused(response, session))[0]
+            await self._http.discard(response)
+        finally:
+            response.close()
+
     def abandon(self, request_id: RequestId) -> None:
-        """Does nothing: a late response matches no request and is dropped."""
+        """Ends the POST of a request if it has not ended; a late response matches no request and is dropped."""
+        post = self._requests.pop(request_id, None)
+        if post is not None:
+            post.cancel()
 
     async def close(self) -> None:
         """Closes the stream and all connections, in at most 3 s. Idempotent; never raises."""
@@ -219,11 +264,12 @@ class SseLink(Link):
         await asyncio.shield(self._close_task)
 
     async def _end(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(CLOSE):
-                    await asyncio.gather(self._reader, return_exceptions=True)
+        tasks = [*self._posts, *([self._reader] if self._reader is not None else [])]
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE):
+                await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(Exception):
             await self._http.close()
 

@@ -3,6 +3,9 @@
 `python counting.py LOG FAULT,FAULT,... [--http PORT]`: the n-th call of all its lives has the n-th fault, later ones
 none. A line of the log is `got TOOL` or `did TOOL`; it is written before anything can fail. With `--token T` every
 request must carry it, and the log has a line `token METHOD` for each that does. Standard library only.
+
+Over HTTP a fault may be a status in place of the answer; it comes after `did` unless it is one of `UNREAD`. `/sse` is
+the older transport: a POST ends after its work, for `late-504` with that status although the answer is on the stream.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ LOG = Path(sys.argv[1])
 FAULTS = sys.argv[2].split(",")
 TOKEN = sys.argv[sys.argv.index("--token") + 1] if "--token" in sys.argv else None
 lock = threading.Lock()
+ended: list[int] = []
+"""The statuses with which the next POSTs end although their answers are on the stream."""
 HINTS = {"read": {"readOnlyHint": True}, "idem": {"idempotentHint": True}}
+UNREAD = ("die-before", "401", "413", "429", "503", "reset-before")
+LATE = 0.4
+"""Seconds of work of a call with a fault `late-...`."""
 TOOLS = ("effect", "read", "idem", "scrape", "scrape_website", "other", "pid")
 
 
@@ -66,11 +74,14 @@ def answer(message: dict) -> dict | None:
 def execute(tool: str) -> dict:
     number = note(f"got {tool}")
     fault = FAULTS[number] if number < len(FAULTS) else "ok"
-    if fault in ("die-before", "401", "429", "503", "reset-before"):
+    if fault in UNREAD:
         raise Faulty(fault)
     note(f"did {tool}")
-    if fault in ("die-after", "500", "reset-after", "cut"):
+    if fault in ("die-after", "reset-after", "cut") or fault.isdigit():
         raise Faulty(fault)
+    if fault.startswith("late-"):
+        time.sleep(LATE)
+        ended.append(int(fault.removeprefix("late-")))
     if fault == "hang":
         time.sleep(600)
     if fault == "error":
@@ -100,6 +111,8 @@ def serve_stdio() -> None:
 def serve_http(port: int) -> None:
     import http.server  # it takes longer than all the rest
 
+    streams: list[http.server.BaseHTTPRequestHandler] = []
+
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -116,6 +129,11 @@ def serve_http(port: int) -> None:
                 self.fail(str(fault))
                 return
             body = b"" if response is None else json.dumps(response).encode()
+            if self.path == "/messages":
+                if body:
+                    streams[-1].wfile.write(b"data: " + body + b"\n\n")
+                self.reply(ended.pop() if ended else 202, b"")
+                return
             self.reply(202 if response is None else 200, body)
 
         def reply(self, status: int, body: bytes, **headers: str) -> None:
@@ -128,7 +146,7 @@ def serve_http(port: int) -> None:
 
         def fail(self, fault: str) -> None:
             if fault.isdigit():
-                self.reply(int(fault), b"{}", **({"Retry_After": "0"} if fault != "500" else {}))
+                self.reply(int(fault), b"{}", **({"Retry_After": "0"} if fault in UNREAD else {"Location": "/done"}))
                 return
             if fault == "cut":
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
@@ -136,9 +154,18 @@ def serve_http(port: int) -> None:
             self.connection.close()
 
         def do_GET(self) -> None:
-            self.reply(405, b"")
+            if self.path != "/sse":
+                self.reply(405, b"")
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+            streams.append(self)
+            self.rfile.read(1)  # until the other side closes it
 
-        do_DELETE = do_GET
+        def do_DELETE(self) -> None:
+            self.reply(405, b"")
 
         def log_message(self, *_: object) -> None:
             pass

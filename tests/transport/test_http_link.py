@@ -220,7 +220,7 @@ async def test_a_lost_session_is_reported_and_the_request_was_not_executed():
 async def test_404_without_a_session_is_an_ordinary_failure():
     error = await one_failure(always(404, b"<h1>Not Found</h1>"))
     assert type(error) is LinkError
-    assert (error.executed, error.status) == (False, 404)
+    assert (error.executed, error.status) == (True, 404)
 
 
 # --- configuration -------------------------------------------------------------------------------------------

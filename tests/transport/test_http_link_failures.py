@@ -111,7 +111,18 @@ async def test_a_json_rpc_error_in_an_http_error_is_the_answer(status, id):
 async def test_an_http_error_without_json_rpc_is_a_failure_with_its_status(body):
     error = await one_failure(always(400, body))
     assert type(error) is LinkError
-    assert (error.status, error.executed) == (400, False)
+    assert (error.status, error.executed) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "executed"),
+    [
+        *((status, True) for status in (303, 400, 404, 408, 409, 410, 422, 500)),
+        *((s, False) for s in (405, 413, 415, 421)),
+    ],
+)
+async def test_only_statuses_that_refuse_a_message_unread_say_that_it_was_not_executed(status, executed):
+    assert (await one_failure(always(status))).executed is executed
 
 
 @pytest.mark.parametrize("start", ["", "<html><title>"])

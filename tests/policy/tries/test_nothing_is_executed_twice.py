@@ -23,7 +23,21 @@ from tests.policy.tries.counted import FAST, counting, counting_http, written
 pytestmark = pytest.mark.anyio
 
 OVER_STDIO = ("die-before", "die-after", "error", "rpc-error")
-OVER_HTTP = ("429", "500", "503", "reset-before", "reset-after", "cut", "error", "rpc-error")
+OVER_HTTP = (
+    "303",
+    "400",
+    "408",
+    "409",
+    "422",
+    "429",
+    "500",
+    "503",
+    "reset-before",
+    "reset-after",
+    "cut",
+    "error",
+    "rpc-error",
+)
 
 
 @pytest.mark.parametrize("fault", OVER_STDIO)
@@ -42,6 +56,27 @@ async def test_over_http_a_tool_with_effects_is_executed_at_most_once(tmp_path: 
             await client.start("tools/call", {"name": "c__effect", "arguments": {}})
             assert await client.text("c__other") == "other done"
     assert written(tmp_path, "did effect") <= 1
+
+
+async def test_over_http_a_tool_with_effects_is_repeated_if_its_call_was_refused_unread(tmp_path: Path) -> None:
+    async with counting_http(tmp_path, "413") as url:
+        servers = {"c": {"url": url, "transport": "http", "era": "handshake", **FAST}}
+        async with hub(tmp_path, servers) as client:
+            assert await client.text("c__effect") == "effect done"
+    assert written(tmp_path, "did effect") == 1
+
+
+async def test_over_sse_a_call_ends_with_its_answer_although_its_post_ends_late_or_with_an_error(
+    tmp_path: Path,
+) -> None:
+    """Like servlets of the Java SDK, the server answers a POST after its work, behind a proxy that gives up."""
+    async with counting_http(tmp_path, *(f"late-{status}" for status in (200, 500, 504, 200, 500, 200))) as url:
+        deadlines = {"write": 0.1}  # all calls are longer
+        servers = {"c": {"url": url.replace("/mcp", "/sse"), "transport": "sse", "deadlines": deadlines, **FAST}}
+        async with hub(tmp_path, servers) as client:
+            for _ in range(6):  # more than the failures that open the breaker
+                assert await client.text("c__read") == "read done"
+    assert written(tmp_path, "got read") == 6
 
 
 @pytest.mark.parametrize("tool", ["read", "idem"])
