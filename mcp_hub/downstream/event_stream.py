@@ -131,8 +131,8 @@ class EventLog(Outbox):
         """Whether it is complete."""
         self.reader: object | None = None
         """Identifies the response that carries the stream now; a newer one replaces it."""
-        self.grown: Callable[[EventLog], None] | None = None
-        """Called when it grows while nobody reads it."""
+        self.unattended = False
+        """Whether it is kept for its client while no response carries it."""
         self._next = 1
         self._rewound: deque[tuple[int, bytes]] = deque()
         self._written: deque[tuple[int, bytes]] = deque()
@@ -142,7 +142,7 @@ class EventLog(Outbox):
     def unread(self) -> int:
         """Returns the number of bytes that wait, and of the kept copy of an answer being written (ByteQueue)."""
         rewound = sum(len(data) for _, data in self._rewound)
-        return self._bytes + rewound + (self._written_bytes if self.done and self.grown is None else 0)
+        return self._bytes + rewound + (self._written_bytes if self.done and not self.unattended else 0)
 
     def _prefix(self) -> str:
         return "" if self.keeper is None else self.keeper.prefix
@@ -161,11 +161,10 @@ class EventLog(Outbox):
         """Returns an event without a message, whose id the client can resume from."""
         return prime(f"{self._prefix()}{self.number}-{self.written}", RETRY)
 
-    def put(self, message: Any) -> None:
-        """Adds a message, or a list of them as a batch. Never blocks, never raises."""
-        super().put(message)
-        if self.grown is not None:
-            self.grown(self)
+    @property
+    def full(self) -> bool:
+        """Whether a notification would be dropped now. Less may wait for a client that is not there."""
+        return super().full or (self.unattended and self._bytes >= MAX_KEPT_BYTES)
 
     def take_event(self) -> bytes | None:
         """Returns the next event and keeps it for resumption; None if none waits."""
@@ -209,11 +208,15 @@ class EventLog(Outbox):
                 self._kept_until = number
         return True
 
-    def rewind(self, last: int) -> bool:
-        """Queues all events after number `last` to be written again; returns False if they are not kept any more."""
+    def holds(self, last: int) -> bool:
+        """Returns whether all events after number `last` are kept."""
         logged = self._written or self._rewound  # an earlier resumption may have written nothing
         oldest = logged[0][0] if logged else self._next
-        if not oldest - 1 <= last < self._next:
+        return oldest - 1 <= last < self._next
+
+    def rewind(self, last: int) -> bool:
+        """Queues all events after number `last` to be written again; returns False if they are not kept any more."""
+        if not self.holds(last):
             return False
         while self._rewound and self._rewound[0][0] <= last:
             number, data = self._rewound.popleft()

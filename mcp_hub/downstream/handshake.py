@@ -137,7 +137,7 @@ class HandshakeEndpoint:
             return
         reader = log.reader = object()  # this ends the response that has carried the stream until now
         log.news.set()
-        session.streams.stop_timeout(log)
+        session.streams.begin_reading(log)
         self.sessions.begin(session)
         try:
             reply.charge_to(session.share)
@@ -151,7 +151,7 @@ class HandshakeEndpoint:
         finally:
             if log.reader is reader:
                 log.reader = None
-                session.streams.restart_timeout(log)
+                session.streams.end_reading(log)
             self.sessions.finish(session)
 
     def _requested_stream(self, request: HttpRequest, session: HandshakeSession) -> EventLog | None:
@@ -159,10 +159,7 @@ class HandshakeEndpoint:
         ids = request.values(LAST_EVENT_ID)
         if not ids or (self.replicas is not None and self.replicas.continues_here(ids)):
             return session.streams.standing
-        event = session.streams.find(ids[0]) if len(ids) == 1 else None
-        if event is None or not event[0].rewind(event[1]):
-            return None
-        return event[0]
+        return session.streams.resume(ids[0]) if len(ids) == 1 else None
 
     async def delete(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
         """Answers DELETE: closes the session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from mcp_hub.security import Principal
 
 MAX_STREAMS: Final = 64
-"""The most streams of one session that nobody reads; with one more, the oldest is dropped."""
+"""The most finished streams that one session keeps; with one more, the oldest is dropped."""
 MAX_TOTAL: Final = 64 * 1024 * 1024
-"""The most bytes in all streams of one listener that nobody reads."""
+"""The most bytes in the finished streams that all sessions of one listener keep."""
 RESUME_WITHIN: Final = 300.0
 """Seconds for which a call goes on after its client has lost the connection."""
 REMEMBERED: Final = 60.0
@@ -33,23 +33,30 @@ REMEMBERED: Final = 60.0
 class SessionStreams:
     """The resumable streams of one session; number 0 is the standing stream.
 
-    `total` is the budget that all sessions of the listener share.
+    A stream that is finished and that nobody reads is kept while there is room. The stream of a running call, and one
+    that is read, are never dropped for others.
+
+    `total` is the budget that all sessions of the listener share, `principal` the owner of the session.
     """
 
-    def __init__(self, total: RetentionBudget, share: Share | None = None) -> None:
+    def __init__(self, total: RetentionBudget, share: Share | None = None, principal: str = "") -> None:
         self.standing = EventLog(0, share)
         self.keeper: EventKeeper | None = None
+        self.principal = principal
         self._share = share
         self._total = total
-        self._logs: OrderedDict[int, EventLog] = OrderedDict()
+        self._logs: dict[int, EventLog] = {}
+        """The streams that can be resumed, but those that a response to a POST still carries."""
+        self._finished: OrderedDict[int, int] = OrderedDict()
+        """Number -> bytes of the streams that may be dropped, the one that was kept first first."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._given_up: dict[int, Callable[[], object]] = {}
-        self._written: dict[int, Callable[[], object]] = {}
-        """By stream number: a function that takes the stream from the response that is still written from it."""
+        self._written: dict[int, tuple[EventLog, Callable[[], object]]] = {}
+        """By number: a stream that a response to a POST carries, and a function that takes it from that response."""
         self._last = 0
 
     def new(self) -> EventLog:
-        """Returns the stream of a new request. It can be found only after `keep`."""
+        """Returns the stream of a new request. It can be found only after `begin` or `keep`."""
         self._last += 1
         return EventLog(self._last, self._share, self.keeper)
 
@@ -59,62 +66,74 @@ class SessionStreams:
 
     def begin(self, log: EventLog, take: Callable[[], object]) -> None:
         """Notes that a response sends the events of a stream. `take()` ends that response and calls `keep`."""
-        self._written[log.number] = take
+        self._written[log.number] = log, take
 
     def end(self, log: EventLog) -> None:
         """Notes that no response sends the events of a stream any more."""
         self._written.pop(log.number, None)
 
-    def find(self, event_id: str) -> tuple[EventLog, int] | None:
-        """Returns the stream and number of an event; None for an unknown id or one that is not kept any more.
+    def resume(self, event_id: str) -> EventLog | None:
+        """Returns the stream of an event, rewound to it; None for an unknown id or one that is not kept any more.
 
         A stream that is still written to another response is taken from it: the client has lost that connection, but
-        the hub has not noticed yet.
+        the hub has not noticed yet. A response whose stream cannot be resumed from the event goes on.
         """
-        number, _, event = event_id.removeprefix("" if self.keeper is None else self.keeper.prefix).partition("-")
-        if not (number.isdecimal() and event.isdecimal() and len(number) + len(event) < 40):
+        text, _, event = event_id.removeprefix("" if self.keeper is None else self.keeper.prefix).partition("-")
+        if not (text.isdecimal() and event.isdecimal() and len(text) + len(event) < 40):
             return None
-        take = self._written.pop(int(number), None)
+        number = int(text)
+        log, take = self._written.get(number, (self._logs.get(number), None))
+        log = self.standing if number == 0 else log
+        if log is None or not log.holds(int(event)):
+            return None
         if take is not None:
+            self._written.pop(number)
             take()
-        log = self.standing if int(number) == 0 else self._logs.get(int(number))
-        return (log, int(event)) if log is not None else None
+        log.rewind(int(event))
+        return log
 
     def keep(self, log: EventLog, give_up: Callable[[], object] | None, seconds: float = RESUME_WITHIN) -> None:
-        """Keeps a stream that nobody reads; calls `give_up()` if it is not resumed in time or memory is needed."""
+        """Keeps a stream that nobody reads; calls `give_up()` if it is not resumed in time."""
         self._logs[log.number] = log
-        self._logs.move_to_end(log.number)
         if give_up is not None:
             self._given_up[log.number] = give_up
         self._set_timer(log.number, seconds)
-        self._total.add(self, log)
-        while len(self._logs) > MAX_STREAMS:
-            self.forget(next(iter(self._logs)))
+        self._sort(log)
 
-    def detach_call(self, log: EventLog) -> None:
-        """Removes the `give_up` of a stream whose call has ended."""
+    def finish(self, log: EventLog) -> None:
+        """Notes that the call of a kept stream has ended; its client has time to come back for the answer."""
         self._given_up.pop(log.number, None)
+        timer = self._timers.get(log.number)
+        if timer is not None and timer.when() < asyncio.get_running_loop().time() + REMEMBERED:
+            self._set_timer(log.number, REMEMBERED)
+        self._sort(log)
 
-    def restart_timeout(self, log: EventLog) -> None:
-        """Starts the timeout of a stream again, after another reader has gone."""
+    def begin_reading(self, log: EventLog) -> None:
+        """Notes that a response to a GET carries a stream: it has no timeout."""
+        self._stop_timer(log.number)
+        self._sort(log)
+
+    def end_reading(self, log: EventLog) -> None:
+        """Starts the timeout of a stream again, after its reader has gone."""
         if log.number in self._logs:
             self._set_timer(log.number, REMEMBERED if log.done else RESUME_WITHIN)
+        self._sort(log)
 
-    def stop_timeout(self, log: EventLog) -> None:
-        """Stops the timeout of a stream that is read again."""
-        timer = self._timers.pop(log.number, None)
-        if timer is not None:
-            timer.cancel()
+    def drop_oldest(self, newest: EventLog | None = None) -> bool:
+        """Drops the finished stream that was kept first; returns False if there is none, or only `newest`."""
+        number = next(iter(self._finished), None)
+        if number is None or (newest is not None and self._logs[number] is newest):
+            return False
+        self.forget(number)
+        return True
 
     def forget(self, number: int) -> None:
         """Drops a stream, and cancels its call if that still runs."""
-        timer = self._timers.pop(number, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_timer(number)
         log = self._logs.pop(number, None)
         give_up = self._given_up.pop(number, None)
         if log is not None:
-            self._total.remove(log)
+            self._sort(log)
         if give_up is not None:
             give_up()
 
@@ -123,11 +142,26 @@ class SessionStreams:
         for number in list(self._logs):
             self.forget(number)
 
+    def _sort(self, log: EventLog) -> None:
+        """Notes whether a stream is carried by a response, and whether it may be dropped."""
+        number = log.number
+        log.unattended = number in self._logs and log.reader is None
+        self._total.change(self, -self._finished.pop(number, 0))
+        if log.unattended and log.done:
+            self._finished[number] = log.size
+            self._total.change(self, log.size)
+            if len(self._finished) > MAX_STREAMS:
+                self.drop_oldest()
+            self._total.make_room(log)
+
     def _set_timer(self, number: int, seconds: float) -> None:
+        self._stop_timer(number)
+        self._timers[number] = asyncio.get_running_loop().call_later(seconds, self.forget, number)
+
+    def _stop_timer(self, number: int) -> None:
         timer = self._timers.pop(number, None)
         if timer is not None:
             timer.cancel()
-        self._timers[number] = asyncio.get_running_loop().call_later(seconds, self.forget, number)
 
 
 class Resumable(msgspec.Struct, frozen=True):
@@ -142,32 +176,35 @@ class Resumable(msgspec.Struct, frozen=True):
 
 
 class RetentionBudget:
-    """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL it drops the stream kept for longest."""
+    """Bounds the bytes of the finished streams that all sessions of a listener keep.
+
+    Above MAX_TOTAL, the principal with most bytes gives up the oldest stream of its session with most bytes.
+    """
 
     def __init__(self) -> None:
-        self._streams_by_log: OrderedDict[EventLog, SessionStreams] = OrderedDict()
-        self._sizes: dict[EventLog, int] = {}
+        self._by_session: Counter[SessionStreams] = Counter()
+        self._by_principal: Counter[str] = Counter()
         self._bytes = 0
 
-    def add(self, streams: SessionStreams, log: EventLog) -> None:
-        """Counts a stream that is kept."""
-        self.remove(log)
-        self._streams_by_log[log] = streams
-        log.grown = self._measure
-        self._measure(log)
+    def change(self, streams: SessionStreams, size: int) -> None:
+        """Adds to the bytes of a session, or takes from them."""
+        if not size:
+            return
+        self._bytes += size
+        self._by_session[streams] += size
+        self._by_principal[streams.principal] += size
+        if not self._by_session[streams]:
+            del self._by_session[streams]
+        if not self._by_principal[streams.principal]:
+            del self._by_principal[streams.principal]
 
-    def remove(self, log: EventLog) -> None:
-        """Stops counting a stream."""
-        self._streams_by_log.pop(log, None)
-        self._bytes -= self._sizes.pop(log, 0)
-        log.grown = None
+    def make_room(self, newest: EventLog) -> None:
+        """Drops streams until the rest is within the budget, but never `newest`, which was kept just now."""
+        while self._bytes > MAX_TOTAL and max(self._by_session, key=self._weight).drop_oldest(newest):
+            pass
 
-    def _measure(self, log: EventLog) -> None:
-        self._bytes += log.size - self._sizes.get(log, 0)
-        self._sizes[log] = log.size
-        while len(self._streams_by_log) > 1 and self._bytes > MAX_TOTAL:
-            oldest, streams = next(iter(self._streams_by_log.items()))
-            streams.forget(oldest.number)
+    def _weight(self, streams: SessionStreams) -> tuple[int, int]:
+        return self._by_principal[streams.principal], self._by_session[streams]
 
 
 class HandshakeSession:
@@ -186,7 +223,7 @@ class HandshakeSession:
         """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
         self.share = share
         """Its share of the bytes that wait to be read by clients."""
-        self.streams = SessionStreams(total, share)
+        self.streams = SessionStreams(total, share, principal)
         """The streams of its requests, and the standing stream."""
         self.standing = self.streams.standing
         self.continued: tuple[Hashable, int] | None = None

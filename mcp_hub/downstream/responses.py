@@ -268,12 +268,12 @@ class ResponseWriter:
     def put_answer(self, answer: bytes | None) -> None:
         """Puts the answer's text at the end of the stream; None: there is no answer. Call `finish` next."""
         log, outbox = self._log, self._open()
-        if self._detached and self._resumable is not None and log is not None:
-            self._resumable.streams.detach_call(log)  # first, as adding the answer may give up streams
         if answer is not None:
             outbox.put(answer)
         if log is not None:
             log.done = True
+            if self._detached and self._resumable is not None:
+                self._resumable.streams.finish(log)
         outbox.news.set()
 
     async def finish(self) -> None:

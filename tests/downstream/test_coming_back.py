@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.downstream import handshake_session, responses
-from mcp_hub.downstream.event_stream import MAX_KEPT, RETRY, EventLog
+from mcp_hub.downstream.event_stream import MAX_KEPT, MAX_KEPT_BYTES, RETRY, EventLog
 from mcp_hub.downstream.handshake_session import MAX_STREAMS, RetentionBudget, SessionStreams
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.raw_http import Connection, call, connected, fetch, initialized, request
@@ -215,12 +215,60 @@ async def test_a_finished_call_is_removed_from_the_calls_waiting_for_resumption(
         assert server_session.streams._given_up == {}
 
 
+async def answer_on_a_stream(served: Served, session: Lines, request_id: int, size: int = 0) -> str:
+    """Makes a call whose answer of `size` bytes ends its stream; returns the id of the event before the answer."""
+    async with connected(served) as connection:
+        body = call("progress", {"steps": 1, "text": "x" * size}, request_id)
+        connection.send(request(served, "POST", "/mcp", session, body))
+        await connection.head()
+        assert (await connection.event())[1]["method"] == "notifications/progress"
+        last = connection.last_id
+        assert "result" in (await connection.event())[1]
+        assert await connection.event() == ("end", None)
+        return last
+
+
+async def test_a_running_call_outlasts_the_finished_streams_of_its_session() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        last = await interrupted_call(served, session, request_id="running")
+        finished = [await answer_on_a_stream(served, session, number) for number in range(MAX_STREAMS + 1)]
+        assert not served.dispatcher.cancelled.is_set()
+        oldest = await fetch(served, "GET", "/mcp", [*session, ("Last-Event-ID", finished[0])])
+        assert oldest.status == 400, "the oldest finished stream made room"
+        async with resumed_stream(served, session, last) as connection:
+            served.dispatcher.release.set()
+            assert "result" in (await connection.event())[1]
+        async with resumed_stream(served, session, finished[2]) as connection:
+            assert "result" in (await connection.event())[1]
+
+
+async def test_large_answers_of_one_client_drop_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake_session, "MAX_TOTAL", 100_000)
+    async with serving() as served:
+        session, other = await initialized(served), await initialized(served)
+        last = await interrupted_call(served, session, request_id="running")
+        finished = await answer_on_a_stream(served, session, 1, 1_000)
+        large = [await answer_on_a_stream(served, other, number, 30_000) for number in range(10)]
+        async with resumed_stream(served, session, finished) as connection:
+            assert "result" in (await connection.event())[1]
+        async with resumed_stream(served, session, last) as connection:
+            served.dispatcher.release.set()
+            assert "result" in (await connection.event())[1]
+        statuses = [
+            (await fetch(served, "GET", "/mcp", [*other, ("Last-Event-ID", last)])).status for last in large[:7]
+        ]
+        assert statuses == [400] * 7
+        async with resumed_stream(served, other, large[9]) as connection:
+            assert "result" in (await connection.event())[1]
+
+
 async def test_the_events_kept_for_resumption_are_bounded() -> None:
     given_up: list[int] = []
     streams = SessionStreams(RetentionBudget())
     for number in range(MAX_STREAMS + 3):
         streams.keep(streams.new(), lambda number=number: given_up.append(number))
-    assert given_up == [0, 1, 2]
+    assert given_up == []
     log = EventLog(1)
     for step in range(MAX_KEPT + 10):
         log.put({"step": step})
@@ -264,15 +312,60 @@ async def test_a_response_that_lost_its_stream_to_a_newer_one_takes_no_more_even
             assert await older.event() == ("end", None)
 
 
-async def test_above_the_total_bound_the_stream_disconnected_first_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def finished(streams: SessionStreams, size: int) -> EventLog:
+    """A finished stream of so many bytes, which is kept."""
+    log = streams.new()
+    log.put(b"x" * size)
+    log.done = True
+    streams.keep(log, None)
+    return log
+
+
+def is_kept(streams: SessionStreams, log: EventLog) -> bool:
+    return streams.resume(f"{log.number}-0") is log
+
+
+async def test_above_the_total_bound_the_principal_with_most_gives_up_its_oldest_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(handshake_session, "MAX_TOTAL", 100)
-    total, given_up = RetentionBudget(), []
-    for name in ("a", "b", "c"):
-        streams = SessionStreams(total)
-        log = streams.new()
-        log.put({"text": "x" * 60})
-        streams.keep(log, lambda name=name: given_up.append(name))
-    assert given_up == ["a", "b"]
+    total = RetentionBudget()
+    alone, first, second = (SessionStreams(total, principal=name) for name in ("alice", "bob", "bob"))
+    oldest = finished(alone, 40)
+    of_bob = [finished(first, 20), finished(second, 30)]
+    running = first.new()
+    first.keep(running, lambda: None)
+    running.put(b"x" * 500)
+    newest = finished(first, 30)  # bob's 80 bytes are most, and 50 of them are of this session
+    assert [is_kept(first, of_bob[0]), is_kept(second, of_bob[1])] == [False, True]
+    assert is_kept(alone, oldest)
+    assert is_kept(first, newest)
+    assert is_kept(first, running)
+
+
+async def test_a_stream_that_is_read_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake_session, "MAX_TOTAL", 100)
+    streams = SessionStreams(RetentionBudget())
+    log = finished(streams, 60)
+    log.reader = object()
+    streams.begin_reading(log)
+    others = [finished(streams, 60) for _ in range(MAX_STREAMS)]
+    assert [is_kept(streams, other) for other in (others[-2], others[-1], log)] == [False, True, True]
+    log.reader = None
+    streams.end_reading(log)
+    assert [is_kept(streams, other) for other in (others[-1], log)] == [False, True]
+
+
+async def test_notifications_for_a_client_that_is_not_there_are_bounded() -> None:
+    streams = SessionStreams(RetentionBudget())
+    log = streams.new()
+    streams.keep(log, lambda: None)
+    for _ in range(5):
+        log.put({"method": "notifications/progress", "params": {"text": "x" * (MAX_KEPT_BYTES // 2)}})
+    assert (len(log), log.dropped) == (2, 3)
+    log.put({"id": 1, "result": {}})
+    assert len(log) == 3
+    streams.close()
 
 
 @contextlib.asynccontextmanager
