@@ -17,7 +17,7 @@ from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.pins import PINS, PINS_OF_SERVER, PinReview
 from mcp_hub.policy.screen import SCREEN, SCREEN_OF_SERVER, ScreenReview
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
-from mcp_hub.policy.uri_rules import UriRules, completed_route
+from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values, with_values
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
 from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security import profile_of
@@ -243,7 +243,8 @@ class Access:
         return self._complete(call, call_next) if call.route.kind is TEMPLATES else call_next(call)
 
     async def _complete(self, call: Call, call_next: Next) -> Json:
-        return self._without_refused(call, await call_next(call))
+        result = await call_next(call)
+        return with_values(result, await in_slices(self._visible_values(call, result)))
 
     async def _get_skill(self, call: Call, call_next: Next, profile: str | None) -> Json:
         """Returns a skill's entry as its server has it now. Raises UnknownName if one of its files is refused."""
@@ -257,21 +258,15 @@ class Access:
             raise unknown_name(call.kind, call.exposed, call.era)
         return result
 
-    def _without_refused(self, call: Call, result: Json) -> Json:
-        """Removes the completions of a template's variable that would make a refused URI."""
-        completion = result.get("completion")
-        values = completion.get("values") if isinstance(completion, dict) else None
-        if not isinstance(completion, dict) or not isinstance(values, list):
-            return result
+    def _visible_values(self, call: Call, result: Json) -> Generator[None, None, list[str]]:
+        """Returns the completions of a template's variable that make no refused URI, in steps."""
         profile = profile_of(call.caller)
-        visible = [
-            value
-            for value in values
-            if not isinstance(value, str) or self.why(completed_route(call, value), profile) is None
-        ]
-        if len(visible) == len(values):
-            return result
-        return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": visible}}
+        visible: list[str] = []
+        for value, route in completed_values(call, result):
+            yield
+            if self.why(route, profile) is None:
+                visible.append(value)
+        return visible
 
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""

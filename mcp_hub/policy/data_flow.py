@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.names import EXPRESSION
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, mode_key
 from mcp_hub.errors import CallError, PermissionDenied
+from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.sharing import Sharing
-from mcp_hub.policy.uri_rules import UriRules, completed_route
+from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
 from mcp_hub.protocol.kinds import TEMPLATES
 
 Label = Literal["reads_private", "reads_untrusted", "writes_external"]
@@ -70,6 +72,11 @@ FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings())
 LABELS: Final[EntryKey[Labels]] = EntryKey("labels", _read_labels, {})
 """What its tools do, for `flows`: `reads_private`, `reads_untrusted`, `writes_external`; a list, or a mapping of these
 to names."""
+
+
+def _uri_rules(patterns: Sequence[str]) -> UriRules:
+    """Returns rules that cover the URIs which a template of `patterns` makes, not only the template."""
+    return UriRules((*patterns, *(EXPRESSION.sub("*", pattern) for pattern in patterns)))
 
 
 class UsedLabels:
@@ -126,7 +133,10 @@ class UsedLabels:
 
 
 class FlowRefused(PermissionDenied):
-    """The call would combine all three labels in one session; the server got no request."""
+    """The call would combine all three labels in one session.
+
+    The server got no request, unless the labels are those of names in its answer, which is withheld.
+    """
 
     policy, refuses = "flow", True
 
@@ -153,7 +163,7 @@ class FlowPolicy:
         self._sharing = sharing or Sharing()
         self._clock = clock
         self._labels = {
-            id: [(label, Patterns(names), UriRules(names)) for label, names in LABELS.of(server).items()]
+            id: [(label, Patterns(names), _uri_rules(names)) for label, names in LABELS.of(server).items()]
             for id, server in servers.items()
         }
         self._used = used
@@ -175,11 +185,33 @@ class FlowPolicy:
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises FlowRefused if the session would then have all three labels."""
-        labels = self.labels(completed_route(call)) if self._flows.mode != "off" else frozenset()
-        if call.route.kind is TEMPLATES:
-            labels |= self.labels(call.route)
-        if not labels:
+        if self._flows.mode == "off":
             return await call_next(call)
+        labels = self.labels(completed_route(call))
+        if call.route.kind is not TEMPLATES:
+            await self._use(call, labels, executed=False)
+            return await call_next(call)
+        labels |= self.labels(call.route)
+        await self._use(call, labels, executed=False)
+        result = await call_next(call)
+        await self._use(call, await in_slices(self._labels_of_values(call, result)) - labels, executed=True)
+        return result
+
+    def _labels_of_values(self, call: Call, result: Json) -> Generator[None, None, frozenset[Label]]:
+        """Returns the labels of all URIs that the answer to a completion names, in steps."""
+        labels = frozenset[Label]()
+        for _, route in completed_values(call, result):
+            yield
+            labels |= self.labels(route)
+            if route.kind is TEMPLATES:  # arguments are missing: it may become any of these URIs
+                of_server = self._labels.get(route.upstream, ())
+                labels |= {label for label, _, uris in of_server if uris.admits_some(route.name)}
+        return labels
+
+    async def _use(self, call: Call, labels: frozenset[Label], *, executed: bool) -> None:
+        """Records the labels of a call, or of its answer. Raises FlowRefused if the session would then have all."""
+        if not labels:
+            return
         now = self._clock()
         previous_labels = self._used.labels(call.caller, now - self._flows.window)
         all_labels = previous_labels | labels
@@ -193,12 +225,11 @@ class FlowPolicy:
                 f"{call.route.upstream!r} private data could be sent to a stranger. Begin a new session "
                 "for it (setting: flows)."
             )
-            raise FlowRefused(text, server=call.route.upstream, executed=False)
+            raise FlowRefused(text, server=call.route.upstream, executed=executed)
         if self._sharing.publish is not None and self._used.needs_publishing(
             call.caller, now, all_labels, self._flows.window / 2
         ):
             await self._publish(call, entry, previous_labels)
-        return await call_next(call)
 
     async def _publish(self, call: Call, entry: Used, previous_labels: frozenset[Label]) -> None:
         """Sends the labels to the other replicas before the call runs. With `refuse`, raises CallError if it fails."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -13,10 +13,10 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError
-from mcp_hub.observability.stalls import in_thread
+from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.selection import ToolNames
-from mcp_hub.policy.uri_rules import completed_route, decoded
+from mcp_hub.policy.uri_rules import completed_route, completed_values, decoded, with_values
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import TEMPLATES, TOOLS
 from mcp_hub.schema.argument_readings import AmbiguousArguments, argument_texts
@@ -152,9 +152,20 @@ class UrlGuard:
             if call.kind.by_uri and (rule := self._rule_against(_literal(completed_route(call)))) is not None:
                 call.refused_by = f"guard: {rule}"
                 raise unknown_name(call.kind, call.exposed, call.era)
+            if call.route.kind is TEMPLATES:
+                result = await call_next(call)
+                return with_values(result, await in_slices(self._visible_values(call, result)))
         elif self._guards(call.route):
             await self._check(call)
         return await call_next(call)
+
+    def _visible_values(self, call: Call, result: Json) -> Generator[None, None, list[str]]:
+        visible: list[str] = []
+        for value, route in completed_values(call, result):
+            yield
+            if not self.hides(route):
+                visible.append(value)
+        return visible
 
     async def _check(self, call: Call) -> None:
         """Raises GuardBlocked if a reading of the arguments has a forbidden URL; large ones are read in a thread."""

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from mcp_hub.catalog import Route, names
-from mcp_hub.policy import Call
+from mcp_hub.policy import Call, Json
 from mcp_hub.policy.patterns import WILDCARDS, Patterns
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 from mcp_hub.security.urls import host_and_port
@@ -27,6 +27,9 @@ ROUNDS: Final = 3
 """Rounds of percent-decoding; what is encoded more often has no certain text."""
 MAX_PARAMETERS: Final = 64
 """Parameters of one query that are compared. A query with more is refused, as a rule may refuse one of them."""
+
+MAX_VALUES: Final = 100
+"""Values of one completion; the protocol allows no more."""
 
 _WILDCARD: Final = re.compile(r"(\{[^{}]*\})|\[!?\]?[^\]]*\]|[*?]")
 _MARK: Final = "\ufdd0"
@@ -290,6 +293,28 @@ def completed_route(call: Call, value: str | None = None) -> Route:
     texts = {name: text for name, text in values.items() if isinstance(name, str) and isinstance(text, str)}
     uri = names.filled(call.route.name, texts)
     return Route(call.route.upstream, TEMPLATES if names.is_template(uri) else RESOURCES, uri)
+
+
+def completed_values(call: Call, result: Json) -> list[tuple[str, Route]]:
+    """Returns the values that completions of a template offer, each with the route that it makes.
+
+    What is no text is no value, and values beyond `MAX_VALUES` are left out.
+    """
+    completion = result.get("completion")
+    values = completion.get("values") if isinstance(completion, dict) else None
+    texts = [value for value in values[:MAX_VALUES] if isinstance(value, str)] if isinstance(values, list) else []
+    return [(value, completed_route(call, value)) for value in texts]
+
+
+def with_values(result: Json, values: list[str]) -> Json:
+    """Returns the result of a completion with only these of its values."""
+    completion = result.get("completion")
+    offered = completion.get("values") if isinstance(completion, dict) else None
+    if not isinstance(completion, dict) or not isinstance(offered, list) or offered == values:
+        return result
+    rest = {key: value for key, value in completion.items() if key != "total"}
+    has_more = {"hasMore": True} if len(offered) > MAX_VALUES else {}
+    return {**result, "completion": {**rest, **has_more, "values": values}}
 
 
 def _either(globs: Iterable[str]) -> re.Pattern[str]:

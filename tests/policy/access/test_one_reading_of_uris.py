@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,72 @@ def test_what_only_a_refused_template_makes_is_refused_whatever_the_case_of_the_
     list(access.review([Item(template, template.name, {})]))
     assert access.why(template) is not None
     assert access.why(Route("s", RESOURCES, uri)) is not None
+
+
+READER = str(Path(__file__).with_name("greedy_reader.py"))
+
+
+@pytest.mark.anyio
+async def test_the_values_of_a_completion_have_the_labels_of_the_uris_that_they_make(tmp_path: Path) -> None:
+    def reader(*rules: str) -> dict[str, Any]:
+        return {"command": sys.executable, "args": [READER, "docs"], "labels": {"reads_private": rules}}
+
+    reference = {"type": "ref/resource", "uri": "docs:///{+path}"}
+    others = {"web": fake(labels=["reads_untrusted"]), "mail": fake(labels=["writes_external"])}
+    for rule, typed, is_private in (
+        ("docs:///private/*", "", True),
+        ("docs:///private/*", "pub", False),
+        ("docs:///private/{name}", "", True),
+        ("docs:///SRV//private/{name}", "", True),
+        ("docs:///private/{name}", "pub", False),
+    ):
+        async with hub(tmp_path, {"s": reader(rule), **others}, flows="refuse", list_wait=60) as client:
+            await client.request("resources/templates/list")
+            await client.call("web__echo", {"text": "x"})
+            params = {"ref": reference, "argument": {"name": "path", "value": typed}}
+            assert (await client.request("completion/complete", params))["completion"]["values"]
+            sent = await client.call("mail__echo", {"text": "x"})
+            assert bool(sent.get("isError")) is is_private, (rule, typed)
+            if not is_private:  # now the names would be the third label
+                with pytest.raises(RpcError):
+                    await client.request("completion/complete", {**params, "argument": {"name": "path", "value": ""}})
+
+
+@pytest.mark.anyio
+async def test_a_uri_that_a_template_of_a_rule_makes_has_its_label_in_every_spelling() -> None:
+    servers = config_of(
+        {"servers": {"s": {"command": "s", "labels": {"reads_private": ["db://{id}/x", "n://{path*}"]}}}}
+    )
+    policy = FlowPolicy({"s": servers.servers[0]}, FlowSettings(mode="refuse"), UsedLabels())
+    for uri in ("db://5/x", "DB://5/X", "db:///5//x", "db://%35/%78", "n://a/b"):
+        assert policy.labels(Route("s", RESOURCES, uri)), uri
+    assert not policy.labels(Route("s", RESOURCES, "db://5/y"))
+
+
+@pytest.mark.anyio
+async def test_values_of_a_completion_beside_missing_arguments_have_all_labels_that_they_may_get() -> None:
+    servers = config_of({"servers": {"s": {"command": "s", "labels": {"reads_private": ["docs://private/*"]}}}})
+    policy = FlowPolicy({"s": servers.servers[0]}, FlowSettings(mode="refuse"), UsedLabels())
+
+    async def answer(call: Call) -> Json:
+        return {"completion": {"values": ["salaries"]}}
+
+    for template, is_private in (("docs://{dir}/{path}", True), ("docs://public/{dir}/{path}", False)):
+        call = call_of(Route("s", TEMPLATES, template), "")
+        await policy(call, answer)
+        assert bool(call.notes) is is_private, template
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["blacklist", "disabled", "enabled", "guard"])
+async def test_completions_offer_only_values_that_no_rule_refuses_and_as_many_as_the_protocol_allows(name: str) -> None:
+    allowed = [f"docs/{number}" for number in range(150)]
+
+    async def answer(call: Call) -> Json:
+        return {"completion": {"values": ["docs", {"name": PATH}, PATH, *allowed], "total": 153}}
+
+    completion = (await policies()[name](call_of(Route("s", TEMPLATES, TEMPLATE), ""), answer))["completion"]
+    assert completion == {"values": ["docs", *allowed[:97]], "hasMore": True}
 
 
 LISTED = ("file:///My%20Notes/%c3%a4.txt", "file:///My Notes/raw.txt", "db://t/a%2Fb")
