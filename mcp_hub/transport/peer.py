@@ -21,10 +21,25 @@ log = logging.getLogger("mcp_hub.transport")
 MAX_BACKGROUND: Final = 256
 """Background writes (answers to pings, cancellations) at the same time; more are dropped."""
 
+MAX_GIVEN_UP: Final = 1000
+"""Requests given up whose late answers are recognised; that of the oldest one is not, so it counts as running."""
+
 Progress = Callable[[dict[str, Any]], None]
-NO_CAUSE: Final = object()
-"""The `cause` of messages on the stream of a request that was sent without a cause, or that has ended."""
 Headers = Mapping[str, str]
+
+
+class Cause(msgspec.Struct, eq=False):
+    """The reason for a request, such as a client's call: messages of the upstream are attributed to it."""
+
+    def given_up(self) -> None:
+        """Notes that the request has ended without an answer: the upstream may still work on it."""
+
+    def answered_late(self) -> None:
+        """Notes that the upstream has answered the request after it was given up."""
+
+
+NO_CAUSE: Final = Cause()
+"""The `cause` of messages on the stream of a request that was sent without a cause, or that has ended."""
 
 
 class _Pending(msgspec.Struct, eq=False):
@@ -32,7 +47,7 @@ class _Pending(msgspec.Struct, eq=False):
     on_progress: Progress | None
     received_before: int
     """`Peer.received_count` when the request was sent."""
-    cause: object
+    cause: Cause
 
 
 class Peer:
@@ -47,8 +62,8 @@ class Peer:
         self,
         link: Link,
         *,
-        notified: Callable[[str, dict[str, Any], object], None],
-        requested: Callable[[str, dict[str, Any], object], Awaitable[dict[str, Any]]],
+        notified: Callable[[str, dict[str, Any], Cause | None], None],
+        requested: Callable[[str, dict[str, Any], Cause | None], Awaitable[dict[str, Any]]],
         lost: Callable[[LinkLost], None],
     ) -> None:
         self.link = link
@@ -64,6 +79,8 @@ class Peer:
         self._lost_callback = lost
         self._lost: LinkLost | None = None
         self._pending: dict[RequestId, _Pending] = {}
+        self._given_up: dict[RequestId, Cause] = {}
+        """The causes of requests that have ended without an answer, which may still come."""
         self._last_id = 0
         self._background: set[asyncio.Task[None]] = set()
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
@@ -82,13 +99,13 @@ class Peer:
         headers: Headers | None = None,
         on_progress: Progress | None = None,
         cancellable: bool = True,
-        cause: object = NO_CAUSE,
+        cause: Cause = NO_CAUSE,
     ) -> Any:
         """Sends one request and returns its result, which may be any JSON value.
 
-        `cause` is passed on with messages that come on the request's own stream. When the task is cancelled, the
-        upstream gets `notifications/cancelled`, unless `cancellable` is False (the specification forbids it for
-        `initialize`).
+        `cause` is passed on with messages that come on the request's own stream, and told if it ends unanswered. When
+        the task is cancelled, the upstream gets `notifications/cancelled`, unless `cancellable` is False (the
+        specification forbids it for `initialize`).
 
         Raises UpstreamAnswered for an error response, LinkError if the transport fails.
         """
@@ -113,6 +130,12 @@ class Peer:
         except asyncio.CancelledError:
             if cancellable and request_id in self._pending:
                 self._give_up(request_id)
+            if not future.done() or future.cancelled():  # whoever awaits a future cancels it
+                self._keep_cause(request_id, cause)
+            raise
+        except LinkError as error:
+            if error.executed and not future.done():
+                self._keep_cause(request_id, cause)
             raise
         finally:
             self._pending.pop(request_id, None)
@@ -136,6 +159,19 @@ class Peer:
         self._in_background(self.notify("notifications/cancelled", params))
         self.link.abandon(request_id)
 
+    def _keep_cause(self, request_id: RequestId, cause: Cause) -> None:
+        """Notes that a request has ended without its answer."""
+        cause.given_up()
+        self._given_up[request_id] = cause
+        if len(self._given_up) > MAX_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _take_stray(self, request_id: Any) -> None:
+        """Takes the answer to a request that nobody waits for."""
+        self.stray += 1
+        if type(request_id) is int and (cause := self._given_up.pop(request_id, None)) is not None:
+            cause.answered_late()
+
     async def notify(self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None) -> None:
         """Sends one notification. Raises LinkError."""
         message: Message = {"jsonrpc": "2.0", "method": method}
@@ -151,7 +187,7 @@ class Peer:
             request_id = message.get("id")
             pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
             if pending is None or pending.future.done():
-                self.stray += 1
+                self._take_stray(request_id)
             elif message.get("error") is not None:
                 pending.future.set_exception(UpstreamAnswered(message["error"]))
             else:
@@ -163,13 +199,13 @@ class Peer:
         else:
             self._handle_notification(method, _object(message.get("params")), stream)
 
-    def _cause_of(self, stream: RequestId | None) -> object:
+    def _cause_of(self, stream: RequestId | None) -> Cause | None:
         if stream is None:
             return None
         pending = self._pending.get(stream)
         return pending.cause if pending is not None else NO_CAUSE
 
-    def _take_request(self, request_id: Any, method: str, params: dict[str, Any], cause: object) -> None:
+    def _take_request(self, request_id: Any, method: str, params: dict[str, Any], cause: Cause | None) -> None:
         task = self._in_background(self._answer(request_id, method, params, cause))
         if task is not None and isinstance(request_id, int | str):
             self._answer_tasks[request_id] = task
@@ -192,7 +228,7 @@ class Peer:
         if pending is not None and pending.on_progress is not None and not pending.future.done():
             pending.on_progress(params)
 
-    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any], cause: object) -> None:
+    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any], cause: Cause | None) -> None:
         try:
             result = await self._requested(method, params, cause)
             reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": result}
@@ -250,7 +286,7 @@ def _object(params: Any) -> dict[str, Any]:
     return params if isinstance(params, dict) else {}
 
 
-async def nothing_offered(method: str, params: dict[str, Any], cause: object = None) -> dict[str, Any]:
+async def nothing_offered(method: str, params: dict[str, Any], cause: Cause | None = None) -> dict[str, Any]:
     """Answers an upstream's request if the hub offers nothing to it: a ping with `{}`.
 
     Raises ProtocolError (-32601) for any other method.

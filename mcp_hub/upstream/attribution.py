@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
-
-import msgspec
 
 from mcp_hub.catalog import resource_uris
 from mcp_hub.catalog.exposed_ids import UnchangedUris, UriTranslator
@@ -32,6 +30,7 @@ from mcp_hub.protocol.server_requests import (
     Json,
     forwarded_capabilities,
 )
+from mcp_hub.transport.peer import Cause
 
 CARRIER_WAIT: Final = 5.0
 """Seconds a question waits for all but one of its caller's open requests to end."""
@@ -39,6 +38,8 @@ CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the only client to introduce itself with its era and capabilities."""
 MAX_ELICITATIONS: Final = 1000
 """URL elicitations remembered for one session until they complete; the oldest are forgotten."""
+MAX_GIVEN_UP: Final = 1000
+"""Callers of one session whose given-up calls are counted apart."""
 
 OnLog = Callable[[Json], None]
 """Takes the params of a log message."""
@@ -163,23 +164,31 @@ _NO_CALLER: Final = object()
 _SEVERAL_CALLERS: Final = object()
 
 
-class AttributedCall(msgspec.Struct, eq=False):
-    """A call on a session; it counts as running within its `with` block."""
+class AttributedCall(Cause):
+    """A call on a session. It runs within its `with` block, and perhaps longer if it is given up there."""
 
     key: Hashable | None
     asker: Asker | None
     on_log: OnLog | None
     questions: CallQuestions | None
-    running: list[AttributedCall]
-    ended: asyncio.Event
+    session: CallAttribution
 
     def __enter__(self) -> AttributedCall:
-        self.running.append(self)
+        self.session.running.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.running.remove(self)
-        self.ended.set()
+        self.session.running.remove(self)
+        self.session.calls_changed.set()
+
+    def given_up(self) -> None:
+        """Notes that the server may still work on it. Nothing of its client is kept but the key."""
+        self.asker = self.on_log = self.questions = None
+        self.session.given_up(self.key)
+
+    def answered_late(self) -> None:
+        """Notes that the server has ended it after all."""
+        self.session.answered_late(self.key)
 
 
 class CallAttribution:
@@ -195,12 +204,14 @@ class CallAttribution:
         self._clients = clients
         self._shared = shared
         self._rules = rules_of(server)
-        self._running: list[AttributedCall] = []
+        self.running: list[AttributedCall] = []
+        self._given_up: Counter[Hashable | None] = Counter()
+        """Calls that the server may still work on although nobody waits for them, by caller."""
         self._sole_caller: Hashable | None = _NO_CALLER if shared else key
         """The only caller that this session has ever served. A message may come late, so after a second caller only
         messages on the stream of a call can be attributed."""
         self.elicitations = UrlElicitations(server.id)
-        self._calls_changed = asyncio.Event()
+        self.calls_changed = asyncio.Event()
         """Set when a call has ended or is parked: then only one call that can carry a question may be left."""
 
     def call(
@@ -218,7 +229,7 @@ class CallAttribution:
         """
         if key != self._sole_caller:
             self.add_caller(key)
-        return AttributedCall(key, asker, on_log, questions, self._running, self._calls_changed)
+        return AttributedCall(key, asker, on_log, questions, self)
 
     def error_for_caller(
         self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
@@ -247,7 +258,23 @@ class CallAttribution:
         if self._shared:
             self._sole_caller = key if self._sole_caller in (_NO_CALLER, key) else _SEVERAL_CALLERS
 
-    def pass_log(self, message: Json, cause: object) -> None:
+    def given_up(self, key: Hashable | None) -> None:
+        """Notes that a call of this client has ended without an answer, so that the server may still work on it."""
+        full = len(self._given_up) >= MAX_GIVEN_UP and key not in self._given_up
+        self._given_up[_SEVERAL_CALLERS if full else key] += 1
+
+    def answered_late(self, key: Hashable | None) -> None:
+        """Notes that the server has answered a call of this client that was given up."""
+        self._given_up[key] -= 1
+        if self._given_up[key] <= 0:
+            del self._given_up[key]
+
+    @property
+    def _callers(self) -> set[Hashable | None]:
+        """The callers whose calls the server may be working on."""
+        return {call.key for call in self.running} | self._given_up.keys()
+
+    def pass_log(self, message: Json, cause: Cause | None) -> None:
         """Passes a log message on to the client that certainly caused it; drops it if that is uncertain.
 
         Args:
@@ -260,13 +287,13 @@ class CallAttribution:
             return
         if self._sole_caller in (_NO_CALLER, _SEVERAL_CALLERS) or (cause is not None and self._shared):
             return
-        handlers = [call.on_log for call in self._running if call.on_log is not None]
-        if handlers and (len(self._running) == 1 or self._sole_caller is None):
+        handlers = [call.on_log for call in self.running if call.on_log is not None]
+        if handlers and (len(self.running) == 1 or self._sole_caller is None):
             handlers[-1](message)
         else:
             self._clients.hear(message, self._server.id, self._sole_caller)
 
-    async def answer(self, method: str, params: Json, cause: object = None) -> Json:
+    async def answer(self, method: str, params: Json, cause: Cause | None = None) -> Json:
         """Passes a server's request on to the client that caused it and returns the client's result.
 
         Args:
@@ -282,17 +309,19 @@ class CallAttribution:
         caller = cause if isinstance(cause, AttributedCall) and cause.asker is not None else None
         questions = self._questions(caller)
         self._rules.check_allowed(method, questions)
+        callers = self._callers
         if caller is None and (cause is None or not self._shared):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CARRIER_WAIT):
                     while self._too_many_carriers():
-                        self._calls_changed.clear()
-                        await self._calls_changed.wait()
-        key, asker = self._asker(method, cause) if caller is None else (caller.key, caller.asker)
+                        self.calls_changed.clear()
+                        await self.calls_changed.wait()
+        # The question was there before whoever has begun to call since then.
+        key, asker = self._asker(method, cause, callers) if caller is None else (caller.key, caller.asker)
         assert asker is not None
         questions = self._questions(caller)
         params, entry = self._rules.admit(method, params, asker.capabilities, questions)
-        asyncio.get_running_loop().call_soon(self._calls_changed.set)  # if the call can be parked, it is parked by then
+        asyncio.get_running_loop().call_soon(self.calls_changed.set)  # if the call can be parked, it is parked by then
         exposed = partial(self._clients.uris.exposed, key, self._server.id)
         params = resource_uris.in_question(method, self.elicitations.register(params, asker), exposed)
         answer = await questions.answer_of(asker, method, params, entry)
@@ -304,26 +333,30 @@ class CallAttribution:
         Otherwise it is the record of any running call that may ask more, if all calls have the same caller. If no call
         has a record, it is a new one.
         """
-        calls = [caller] if caller else self._running if len({call.key for call in self._running}) == 1 else []
+        calls = [caller] if caller else self.running if len(self._callers) == 1 else []
         records = [call.questions for call in calls if call.questions is not None]
         default = records[0] if records else CallQuestions()
         return next((record for record in records if record.count < self._rules.limit), default)
 
     def _too_many_carriers(self) -> bool:
         """Returns whether several open requests of one modern caller could carry the question as their result."""
-        askers = [call.asker for call in self._running if call.asker is not None]
-        return len({call.key for call in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
+        askers = [call.asker for call in self.running if call.asker is not None]
+        return len(self._callers) == 1 and sum(asker.parked is False for asker in askers) > 1
 
-    def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
-        """Returns the key and the Asker of the client to ask. Raises ProtocolError if the client is uncertain."""
+    def _asker(self, method: str, cause: Cause | None, callers: set[Hashable | None]) -> tuple[Hashable | None, Asker]:
+        """Returns the key and the Asker of the client to ask. Raises ProtocolError if the client is uncertain.
+
+        Args:
+            callers: those whose calls the server may have been working on when it asked.
+        """
         session_asker = self._clients.of(self._key) if self._sole_caller is not _SEVERAL_CALLERS else None
         unknown = ProtocolError(INVALID_REQUEST, f"This {method} cannot be attributed to one client, so it is refused.")
         if self._shared and cause is not None:
             raise unknown
-        keys = {call.key for call in self._running}
+        keys = callers | self._callers
         if len(keys) == 1:
             (key,) = keys
-            askers = [call.asker for call in self._running]
+            askers = [call.asker for call in self.running]
             open_askers = [asker for asker in askers if asker is None or not asker.parked]
             if len(open_askers) == 1 and open_askers[0] is not None:
                 return key, open_askers[0]  # on the stream of the call that caused it

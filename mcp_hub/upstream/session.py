@@ -19,7 +19,7 @@ from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import FORWARDED_EXTENSIONS, extension_settings, with_extension
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.background import BACKGROUND
-from mcp_hub.transport.peer import NO_CAUSE, Peer, Progress
+from mcp_hub.transport.peer import NO_CAUSE, Cause, Peer, Progress
 from mcp_hub.upstream.attribution import CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
 
@@ -148,7 +148,7 @@ class UpstreamSession:
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
         schema: dict[str, Any] | None = None,
-        cause: object = NO_CAUSE,
+        cause: Cause = NO_CAUSE,
     ) -> Any:
         """Sends one request in the upstream's era and returns its result, which may be any JSON value.
 

@@ -18,7 +18,7 @@ from mcp_hub.protocol.kinds import PRESETS
 from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, Json
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.transport import Link, LinkError, LinkLost
-from mcp_hub.transport.peer import Peer
+from mcp_hub.transport.peer import Cause, Peer
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import StartLimiter
@@ -26,7 +26,7 @@ from mcp_hub.upstream.link_dialer import LinkDialer
 from mcp_hub.upstream.negotiation import ClientCapabilities, ClientEra, NoAgreement, negotiate
 from mcp_hub.upstream.session import Agreement, UpstreamSession
 
-Notified = Callable[[str, Json, object], None]
+Notified = Callable[[str, Json, Cause | None], None]
 """Takes a notification: its method, its params, and the call on whose stream it came."""
 OnUpdated = Callable[[Hashable | None, Json], None]
 OnNotification = Callable[[str, Json], None]
@@ -146,7 +146,7 @@ class SessionOpener:
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
     ) -> Notified:
-        def handle(method: str, params: Json, cause: object) -> None:
+        def handle(method: str, params: Json, cause: Cause | None) -> None:
             if method == UPDATED:
                 self._updated(caller, params)
             elif method == ELICITATION_COMPLETE:

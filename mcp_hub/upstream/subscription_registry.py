@@ -140,8 +140,8 @@ class SubscriptionRegistry:
         if self._watchers[key].add(uri, watcher_id, caller, on_update):
             try:
                 async with self._session_for(caller) as session:
-                    session.attribution.add_caller(caller)
-                    await session.watch(self._watchers[key].uris, new=uri)
+                    with session.attribution.call(caller, None):
+                        await session.watch(self._watchers[key].uris, new=uri)
             except BaseException as error:
                 self._current._remove(uri, caller, watcher_id)
                 if isinstance(error, LinkError):

@@ -11,6 +11,8 @@ With `both` it has both eras and asks in neither but the handshake's, as program
 `visit {id, url}` is refused until the user has been at the URL; `complete {id}` says that an elicitation is.
 `log {level}` says something before it answers, `log_late {level}` after it, `log_next {level}` with the next call,
 whosever it is; `level` is what it was last told to log.
+`linger {method, params, answers}` works on when it is cancelled: with the next `resume`, whosever it is, it asks, and
+with `answers` it is answered after that. `resume` answers what came back.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ TOOLS = (
     "complete",
     "impatient",
     "process",
+    "linger",
+    "resume",
 )
 
 CAPABILITIES = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
@@ -52,6 +56,8 @@ declared: dict = {}
 visited: set[str] = set()
 queued_messages: list[dict] = []
 unanswered_ids: list = []
+resumed, heard_back = threading.Event(), threading.Event()
+heard: dict = {}
 numbers = iter(range(1, 10**6))
 
 
@@ -96,6 +102,17 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     elif name == "ask":
         answer = ask(arguments["method"], arguments.get("params", {}))
         send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
+    elif name == "linger":
+        log("lingers")
+        resumed.wait(60)
+        heard.update(ask(arguments["method"], arguments.get("params", {})))
+        if arguments.get("answers"):
+            send({"id": request_id, "result": text("at last")})
+        heard_back.set()
+    elif name == "resume":
+        resumed.set()
+        heard_back.wait(60)
+        send({"id": request_id, "result": text({k: heard[k] for k in ("result", "error") if k in heard})})
     elif name == "declared":
         send({"id": request_id, "result": text({k: v for k, v in declared.items() if k != "level"})})
     elif name == "touch":

@@ -286,6 +286,57 @@ async def test_a_servers_request_with_several_possible_callers_is_refused(tmp_pa
     assert messages == []
 
 
+@contextlib.asynccontextmanager
+async def abandoned(directory: Path, path: str, **arguments: Any) -> AsyncIterator[tuple[Client, Client, list[str]]]:
+    """Two clients of a shared server that still works on a call which the first one has cancelled.
+
+    Yields the clients and the questions that the second one gets.
+    """
+    log, messages = directory / "log", []
+    async with (
+        network_hub(directory / "hub", {"a": asking("--log", str(log))}) as (_, base),
+        sdk(base + path, "handshake", **respondent("one", [])) as first,
+        sdk(base + path, "handshake", **respondent("two", messages)) as second,
+    ):
+        call = asyncio.ensure_future(first.call_tool("a__linger", {**QUESTION, **arguments}))
+        async with asyncio.timeout(PATIENCE):
+            while "lingers" not in log.read_text():
+                await second.list_tools()
+            call.cancel()
+            while "notifications/cancelled" not in log.read_text():
+                await second.list_tools()
+        yield first, second, messages
+
+
+async def resume(client: Client) -> Any:
+    """Makes the server ask for the abandoned call; returns what it was answered."""
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool("a__resume", {})
+    return json.loads(result.content[0].text)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+async def test_a_question_of_a_cancelled_call_never_reaches_another_client(tmp_path: Path, path: str) -> None:
+    async with abandoned(tmp_path, path) as (first, second, messages):
+        assert (await resume(second))["error"]["code"] == -32600
+        assert (await answer(second))["error"]["code"] == -32600
+        assert messages == []
+        assert (await answer(first))["result"]["content"] == {"name": "one"}
+
+
+async def test_the_client_that_cancelled_a_call_may_be_asked_during_its_next_one(tmp_path: Path) -> None:
+    async with abandoned(tmp_path, "/mcp") as (first, _, messages):
+        assert (await resume(first))["result"]["content"] == {"name": "one"}
+        assert messages == []
+
+
+async def test_other_clients_are_asked_again_once_a_cancelled_call_is_answered(tmp_path: Path) -> None:
+    async with abandoned(tmp_path, "/mcp", answers=True) as (_, second, messages):
+        assert (await resume(second))["error"]["code"] == -32600
+        assert (await answer(second))["result"]["content"] == {"name": "two"}
+        assert len(messages) == 1
+
+
 async def test_unknown_capabilities_in_allow_are_an_error_of_the_file(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": asking(allow=["everything"])})
     async with spawned([*HUB, "check", "--config", str(config)]) as client:
