@@ -340,12 +340,11 @@ class HttpClient:
                 return LinkError(proxy_text, executed=False, status=status), body
         if status in (401, 403):
             return refusal(self._server, status, self._mask(response.get("www-authenticate") or "", session)), body
-        if status == 404 and session is not None:
-            return SessionLost("HTTP 404 Not Found: the session is gone", executed=False, status=status), body
+        if status in (404, 410) and session is not None:
+            return SessionLost(f"HTTP {status}: the session is gone", executed=status != 404, status=status), body
         executed = status not in NOT_EXECUTED
-        wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
         text = error_text(status, body, lambda excerpt: self._mask(excerpt, session))
-        return LinkError(text, executed=executed, status=status, retry_after=wait), body
+        return LinkError(text, executed=executed, status=status, retry_after=retry_after(response)), body
 
     def _mask(self, text: str, session: str | None = None) -> str:
         return KnownSecrets([*self._secrets, session or "", self._token or ""]).mask(text)
@@ -370,10 +369,16 @@ class HttpClient:
             await pool.close()
 
 
-def _retry_after(value: str | None) -> float | None:
-    if value is None:
+def is_transient(status: int) -> bool:
+    """Returns whether a server that refuses with this status may take the same request later."""
+    return status >= 500 or status in (408, 425, 429)
+
+
+def retry_after(response: HttpResponse) -> float | None:
+    """Returns the seconds that a server which refuses for a while (429, 503) asks to wait; None if it names none."""
+    value = (response.get("retry-after") or "").strip() if response.status in (429, 503) else ""
+    if not value:
         return None
-    value = value.strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:12]), MAX_RETRY_AFTER)
     try:

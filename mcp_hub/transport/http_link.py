@@ -17,6 +17,7 @@ from mcp_hub.transport import (
     LinkLost,
     LinkParts,
     Receiver,
+    RedirectNotFollowed,
     RequestId,
     Unwritable,
     http_stream,
@@ -25,7 +26,7 @@ from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
+from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_transient, retry_after
 from mcp_hub.transport.http_failures import HostUnreachable, wrong_type_text
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
 from mcp_hub.transport.session_headers import SESSION, SessionHeaders
@@ -33,7 +34,10 @@ from mcp_hub.transport.session_headers import SESSION, SessionHeaders
 log = logging.getLogger("mcp_hub.transport")
 
 RESUMES: Final = 5
-"""Attempts in a row to resume a broken response stream after which it fails, if none of them brings an event."""
+"""Attempts in a row to resume a broken response stream after which it fails, if none of them brings an event.
+
+Refusals that may pass (429, 503) do not count.
+"""
 END_SESSION: Final = 2.0
 CLOSE: Final = 2.5
 """Seconds for the DELETE, and for all that `close` does before the connections are closed."""
@@ -220,7 +224,7 @@ class HttpLink(Link):
     ) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refused(response, headers.get(SESSION))
-            answer = error_about(body, stream) if type(error) is LinkError and error.retry_after is None else None
+            answer = error_about(error, body, stream.request)
             if answer is None:
                 raise error
             self._receive(answer, stream)
@@ -248,25 +252,35 @@ class HttpLink(Link):
             fruitless = 0 if stream.arrived > arrived else fruitless + 1
             if stream.last_event_id is None or fruitless >= RESUMES:
                 raise error
-            while True:
-                await asyncio.sleep(stream.delay(fruitless))
-                try:
-                    response = await self._resume(stream, headers)
-                    break
-                except HostUnreachable:
-                    fruitless += 1  # the server may be restarting
-                    if fruitless >= RESUMES:
-                        raise error from None
+            response = await self._resume(stream, headers, error, fruitless)
 
-    async def _resume(self, stream: EventStream, headers: dict[str, str]) -> HttpResponse:
+    async def _resume(
+        self, stream: EventStream, headers: dict[str, str], error: LinkError, fruitless: int
+    ) -> HttpResponse:
+        """Opens a stream that broke off with `error` again; asks a server that refuses for a while again and again.
+
+        Only the caller's deadline ends that. Raises LinkError; the request may have been executed.
+        """
         get_headers = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
         del get_headers["Content-Type"]
-        response = await self._http.request("GET", self._http.url, get_headers)
-        if response.status == 200 and content_type(response) == EVENTS:
-            return response
-        response.close()
-        text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
-        raise LinkError(text, status=response.status)
+        refusals, wait = 0, 0.0
+        while True:
+            await asyncio.sleep(max(stream.delay(fruitless + refusals), wait))
+            try:
+                response = await self._http.request("GET", self._http.url, get_headers)
+            except LinkError as failure:
+                if failure.status is not None:
+                    raise _not_resumed(str(failure), failure.status) from None
+                fruitless, wait = fruitless + 1, 0.0  # the server may be restarting
+                if fruitless >= RESUMES:
+                    raise error from None
+                continue
+            if response.status == 200 and content_type(response) == EVENTS:
+                return response
+            response.close()
+            if not is_transient(response.status):
+                raise _not_resumed(f"HTTP {response.status}", response.status)
+            refusals, wait = refusals + 1, retry_after(response) or 0.0
 
     def _take(self, data: bytes | memoryview, stream: EventStream) -> None:
         """Handles one JSON text. Raises LinkError if it is invalid and may be the response to the stream's request."""
@@ -306,11 +320,10 @@ class HttpLink(Link):
         was_open, fruitless = False, 0
         loop = asyncio.get_running_loop()
         while True:
-            started_at, arrived = loop.time(), stream.arrived
+            started_at, arrived, wait = loop.time(), stream.arrived, 0.0
+            resumed = {} if stream.last_event_id is None else {"Last-Event-ID": stream.last_event_id}
             try:
-                if stream.last_event_id is not None:
-                    headers["Last-Event-ID"] = stream.last_event_id
-                response = await self._http.request("GET", self._http.url, headers)
+                response = await self._http.request("GET", self._http.url, {**headers, **resumed})
                 self._pending_loss = None
                 self._standing_ready.set()
                 if response.status == 200 and content_type(response) == EVENTS:
@@ -318,7 +331,10 @@ class HttpLink(Link):
                     await self._events.follow(response, stream)
                 else:
                     response.close()
-                    if not self._should_reopen(response.status, was_open=was_open):
+                    wait = retry_after(response) or 0.0
+                    if response.status == 400 and resumed:
+                        stream.last_event_id = None  # the server may not know the event any more
+                    elif not self._should_reopen(response.status, was_open=was_open):
                         return
             except HostUnreachable as error:
                 self._unreachable(error)
@@ -326,8 +342,8 @@ class HttpLink(Link):
                     return
             except LinkError as error:
                 log.debug("the standing stream could not be opened: %s", error)
-                if error.status is not None:
-                    return  # it redirects to another origin
+                if isinstance(error, RedirectNotFollowed):
+                    return
             except Exception:
                 self._standing_ready.set()
                 raise
@@ -335,15 +351,18 @@ class HttpLink(Link):
             fruitless = (
                 0 if stream.arrived > arrived or loop.time() - started_at > http_stream.MAX_DELAY else fruitless + 1
             )
-            await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
+            await asyncio.sleep(max(stream.delay(max(fruitless - 1, 0)), wait))
 
     def _should_reopen(self, status: int, *, was_open: bool) -> bool:
-        """Returns whether to retry a refused GET. If the stream was open before, 400 and 404 mean a lost session."""
-        if was_open and status in (400, 404) and self._session.id is not None:
+        """Returns whether to retry a refused GET. If the stream was open before, 400, 404 and 410 mean a lost session.
+
+        A server without a standing stream refuses the first GET for good.
+        """
+        if was_open and status in (400, 404, 410) and self._session.id is not None:
             self._pending_loss = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
             self._report_loss_when_idle()
             return False
-        return status >= 500 or status in (408, 425, 429)
+        return was_open or status in (401, 403, 409) or is_transient(status)
 
     def _unreachable(self, error: HostUnreachable) -> None:
         self._pending_loss = LinkLost(str(error), executed=False, code=error.hub_code)
@@ -390,3 +409,7 @@ class HttpLink(Link):
             async with asyncio.timeout(END_SESSION):
                 response = await self._http.request("DELETE", self._http.url, self._session.headers())
                 await self._http.discard(response)
+
+
+def _not_resumed(reason: str, status: int) -> LinkError:
+    return LinkError(f"the stream of the answer broke off and cannot be resumed ({reason})", status=status)

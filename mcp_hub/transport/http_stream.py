@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mcp_hub.protocol.frames import FrameError, Message, decode, salvage_id
-from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, messages_of_batch
+from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, SessionLost, messages_of_batch
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.pool import is_header
 from mcp_hub.transport.http_client import HttpClient, is_json
@@ -75,8 +75,14 @@ def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
     return [message for message in messages_of_batch(value) if isinstance(message, dict)]
 
 
-def error_about(body: bytes, stream: EventStream) -> Message | None:
-    """Returns the JSON-RPC error in the body of an HTTP error, if it answers this stream's request."""
+def error_about(error: LinkError, body: bytes, asked: RequestId | None) -> Message | None:
+    """Returns the JSON-RPC error in the body of an HTTP error, if it answers the request `asked`.
+
+    One without an id answers it, too, unless it says that the session is lost.
+    """
+    is_lost = isinstance(error, SessionLost)
+    if not is_lost and (type(error) is not LinkError or error.retry_after is not None):
+        return None
     try:
         value = decode(body)
     except FrameError:
@@ -84,7 +90,7 @@ def error_about(body: bytes, stream: EventStream) -> Message | None:
     if not isinstance(value, dict) or not isinstance(value.get("error"), dict) or "method" in value:
         return None
     request_id = value.get("id")
-    is_match = request_id is None or (request_id == stream.request and type(request_id) is type(stream.request))
+    is_match = (request_id is None and not is_lost) or (request_id == asked and type(request_id) is type(asked))
     return value if is_match else None
 
 

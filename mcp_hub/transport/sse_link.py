@@ -26,6 +26,7 @@ from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
 from mcp_hub.transport.http_failures import where
+from mcp_hub.transport.http_stream import error_about
 from mcp_hub.transport.lines import pieces
 from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
 
@@ -188,9 +189,13 @@ class SseLink(Link):
             return
         for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):
-                if "method" not in message:
-                    self._answered(message.get("id"))
-                self._receiver.received(message)
+                self._receive(message)
+
+    def _receive(self, message: Message) -> None:
+        if "method" not in message:
+            self._answered(message.get("id"))
+        if self._lost is None and self._receiver is not None:
+            self._receiver.received(message)
 
     def _answered(self, request_id: Any) -> None:
         """Gives the POST of a request the write deadline to end, as its answer has come on the stream."""
@@ -230,7 +235,7 @@ class SseLink(Link):
         """POSTs a request. A POST that fails fails its request, unless the answer has come on the stream before."""
         failure: LinkError | None = None
         try:
-            await self._post(url, body, headers)
+            await self._post(url, body, headers, asked=request_id)
         except LinkError as error:
             failure = error
         except Exception as error:
@@ -240,14 +245,27 @@ class SseLink(Link):
             del self._requests[request_id]
             self._receiver.failed(request_id, failure)
 
-    async def _post(self, url: URL, body: bytes, headers: Mapping[str, str], within: float | None = None) -> None:
+    async def _post(
+        self,
+        url: URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        within: float | None = None,
+        asked: RequestId | None = None,
+    ) -> None:
+        """POSTs a message; `asked` is the id of a request. Raises LinkError."""
         response = await self._http.request("POST", url, headers, body, within)
         try:
-            if not 200 <= response.status < 300:
-                # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
-                session = max(url.query.values(), key=len, default=url.path)
-                raise (await self._http.refused(response, session))[0]
-            await self._http.discard(response)
+            if 200 <= response.status < 300:
+                await self._http.discard(response)
+                return
+            # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
+            session = max(url.query.values(), key=len, default=url.path)
+            error, text = await self._http.refused(response, session)
+            answer = None if asked is None else error_about(error, text, asked)
+            if answer is None:
+                raise error
+            self._receive({**answer, "id": asked})
         finally:
             response.close()
 

@@ -200,21 +200,38 @@ async def test_a_session_id_that_is_not_visible_ascii_is_refused(bad):
         assert "Mcp-Session-Id" in str(await inbox.failure(1))
 
 
-async def test_a_lost_session_is_reported_and_the_request_was_not_executed():
+@pytest.mark.parametrize(("status", "id"), [(404, None), (404, "server-error"), (410, None)])
+async def test_a_lost_session_is_reported(status, id):
     async def script(request: Request, reply: Reply) -> None:
         if request.method == "POST" and request.message["method"] == "initialize":
             await reply.result(request, Mcp_Session_Id="s-very-long")
         else:
             error = {"code": -32600, "message": "Session s-very-long not found"}
-            await reply.json({"jsonrpc": "2.0", "id": 1, "error": error}, 404)
+            await reply.json({"jsonrpc": "2.0", "id": id, "error": error}, status)
 
     async with scripted(script) as server, linked(server.url) as (link, inbox):
         await start(link, inbox)
         await ask(link)
         error = await inbox.failure(1)
         assert isinstance(error, SessionLost)
-        assert (error.executed, error.status) == (False, 404)
+        assert (error.executed, error.status) == (status == 410, status)
         assert "s-very-long" not in str(error)
+
+
+async def test_404_with_an_error_under_the_id_of_the_request_is_its_answer_also_in_a_session():
+    refused = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such row"}}
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.method == "POST" and request.message["method"] == "initialize":
+            await reply.result(request, Mcp_Session_Id="s")
+        else:
+            await reply.json(refused, 404)
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await start(link, inbox)
+        await ask(link)
+        assert await inbox.next() == refused
+        assert inbox.losses == []
 
 
 async def test_404_without_a_session_is_an_ordinary_failure():

@@ -170,6 +170,50 @@ async def test_a_stream_that_cannot_be_resumed_may_have_been_executed(monkeypatc
         assert (type(error), error.executed, error.status) == (LinkError, True, 405)
 
 
+async def test_resuming_goes_on_while_the_server_refuses_for_a_while(monkeypatch):
+    monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
+    refusals = [(502, {}), (503, {"Retry_After": "0"}), (429, {"Retry_After": "0"}), (408, {}), (500, {})] * 2
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.method == "POST":
+            await reply.stream()
+            await reply.event(NOTE, id="1")
+            await reply.end()
+        elif len(server.asked("GET")) == 1:
+            await reply.cut()  # while the server is being restarted
+        elif refusals:
+            status, headers = refusals.pop()
+            await reply.full(status, **headers)
+        else:
+            await reply.stream()
+            await reply.event(answer(1))
+            await reply.end()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert [await inbox.next(), await inbox.next()] == [NOTE, answer(1)]
+        assert refusals == []
+        assert len(server.asked("POST")) == 1
+
+
+async def test_a_call_whose_stream_cannot_be_resumed_without_a_sign_in_may_have_been_executed(monkeypatch):
+    monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.method == "GET":
+            await reply.full(302, Location="http://127.0.0.1:1/login")
+            return
+        await reply.stream()
+        await reply.event(NOTE, id="1")
+        await reply.cut()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == NOTE
+        error = await inbox.failure(1)
+        assert (type(error), error.executed, error.status) == (LinkError, True, 302)
+
+
 # --- the standing stream -------------------------------------------------------------------------------------
 
 
@@ -224,6 +268,51 @@ async def test_a_server_without_a_standing_stream_is_not_a_failure(status, monke
         await ask(link)
         assert await inbox.next() == answer(1)
         assert inbox.told == [answer(1)]
+
+
+@pytest.mark.parametrize("opens_first", [True, False])
+@pytest.mark.parametrize("status", [401, 403, 409, 429, 503])
+async def test_a_standing_stream_that_is_refused_for_a_while_is_opened_later(status, opens_first, monkeypatch):
+    monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
+
+    async def script(request: Request, reply: Reply) -> None:
+        number = len(server.requests)
+        if number in (2, 3) or (number == 1 and not opens_first):
+            await reply.full(status)
+            return
+        await reply.stream()
+        await reply.event(PING)
+        if number == 1:
+            await reply.end()
+        else:
+            await reply.gone()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        link.open_standing_stream()
+        for _ in range(2 if opens_first else 1):
+            assert await inbox.next() == PING
+        assert len(server.requests) == 4
+
+
+async def test_the_standing_stream_is_opened_anew_if_the_server_does_not_know_its_last_event_any_more():
+    async def script(request: Request, reply: Reply) -> None:
+        if request.method == "POST":
+            await reply.result(request, Mcp_Session_Id="s")
+        elif request.method == "DELETE":
+            await reply.full(200)
+        elif "last-event-id" in request.headers:
+            await reply.full(400, b"Invalid event ID")
+        else:
+            await reply.stream()
+            await reply.chunk(b"retry: 1\n\n")
+            await reply.event(NOTE, id="1")
+            await reply.end()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await start(link, inbox)
+        link.open_standing_stream()
+        assert [await inbox.next() for _ in range(3)] == [NOTE] * 3
+        assert inbox.losses == []
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -221,6 +221,19 @@ async def test_a_refused_post_fails_its_request(status, executed):
         assert r"bad \x07 request" in str(error)
 
 
+@pytest.mark.parametrize(("status", "id"), [(404, 1), (500, 1), (500, None)])
+async def test_a_json_rpc_error_in_the_response_to_a_post_is_the_answer(status, id):
+    board, error = Board(), {"code": -32602, "message": "no such row"}
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.json({"jsonrpc": "2.0", "id": id, "error": error}, status)
+
+    board.posted = post
+    async with linked(board) as (_, link, inbox, _stream):
+        await ask(link)
+        assert await inbox.next() == {"jsonrpc": "2.0", "id": 1, "error": error}
+
+
 async def test_a_post_to_an_ended_session_is_reported_without_the_session_id():
     board = Board()
 
