@@ -38,8 +38,11 @@ _FORMAT: Final = 1
 _READS_MORE: Final = re.compile(r"\{\s*(file|keyring)\s*:|secrets\.")
 """Matches variables that stand for more than the environment."""
 
+_VARIABLE: Final = re.compile(r"\$|\{\s*(?:env|file)\s*:|os\.environ|secrets\.")
+"""Matches every form of a variable, in any dialect, and some other texts."""
+
 _RULES_OF_ENTRIES: Final = frozenset({
-    *FILTERS, *TIMEOUTS, *HARMLESS, "deadlines", "tools", "confirm", "labels", "limits", "retry", "breaker", "screen",
+    *FILTERS, *TIMEOUTS, *HARMLESS, "deadlines", "confirm", "labels", "limits", "retry", "breaker", "screen",
     *(key for key, name in ALIASES.items() if name in {
         "namespace", "enabled", "disabled", "required", "lazy", "session", "max_sessions", "max_questions", "era",
         "keep_catalog", "max_frame", "tags", "description_overrides", "validate_arguments", "max_result_bytes",
@@ -47,6 +50,14 @@ _RULES_OF_ENTRIES: Final = frozenset({
     }),
 })  # fmt: skip
 """Keys of an entry that only decide what is offered. All others belong to what is trusted, also unknown ones."""
+_RULES_OF_TOOLS: Final = frozenset({
+    "name", "title", "description", "tags", "extend_schema", "strip_titles", "descriptions", "schemas", "timeout",
+    "idle_timeout", "validate_arguments", "max_result_bytes", "max_result_tokens", "retry",
+})  # fmt: skip
+"""The same for keys of a tool. `preset` is no rule: it decides what a server is sent."""
+_TARGETS: Final = ("url", "tools_dir", "builtin", "executable", "env_file")
+_SHOWN: Final = frozenset({"name", "id", "transport", "command", "args", "env", *_TARGETS})
+"""Keys of an entry that its line shows, or that add nothing to it."""
 _RULES_OF_ROOT: Final = frozenset({
     *HARMLESS_ROOTS, "on_conflict", "list_wait", "watch", "unread", "tool_sets", "profiles", "groups", "group_scope",
     "meta_tools", "output_strategy", "max_hub_depth", "expose", "expose_budget", "expose_always", "always",
@@ -125,7 +136,7 @@ def _without_rules(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _entries_without_rules(value) if key in ROOTS else value
         for key, value in tree.items()
-        if key not in _RULES_OF_ROOT
+        if key not in _RULES_OF_ROOT or _has_variables(value)
     }
 
 
@@ -139,7 +150,28 @@ def _entry_without_rules(entry: Any) -> Any:
     if not isinstance(entry, dict):
         return entry
     # Lists of entries have their ids in `name` or `id`.
-    return {key: value for key, value in entry.items() if key in ("name", "id") or key not in _RULES_OF_ENTRIES}
+    kept = {key: value for key, value in entry.items() if key in ("name", "id") or not _is_rule(key, value)}
+    tools = entry.get("tools")
+    if isinstance(tools, dict):
+        kept["tools"] = {name: _tool_without_rules(rules) for name, rules in tools.items()}
+    if not isinstance(tools, dict) or not any(kept["tools"].values()):
+        kept.pop("tools", None)  # a list only says which tools are offered
+    return kept
+
+
+def _tool_without_rules(rules: Any) -> Any:
+    if not isinstance(rules, dict):
+        return rules if _has_variables(rules) else None
+    return {key: value for key, value in rules.items() if key not in _RULES_OF_TOOLS or _has_variables(value)}
+
+
+def _is_rule(key: Any, value: Any) -> bool:
+    return key in _RULES_OF_ENTRIES and not _has_variables(value)
+
+
+def _has_variables(value: Any) -> bool:
+    """Returns whether a value may contain what the environment, a file or the keyring has."""
+    return _VARIABLE.search(repr(value)) is not None
 
 
 def _canonical(value: Any) -> Any:
@@ -150,16 +182,22 @@ def _canonical(value: Any) -> Any:
 
 
 def _line(entry: RawEntry) -> str:
-    """Returns `NAME: COMMAND ARGUMENTS`, with the names of the variables that it sets."""
-    values = {ALIASES.get(key, key): value for key, value in entry.values.items()}
-    args = values.get("args")
-    words = [values.get("command"), *(args if isinstance(args, list) else [args])]
-    target = shlex.join(str(word) for word in words if word is not None)
-    if target == "":
-        target = next((f"{key} {values[key]}" for key in ("url", "tools_dir", "builtin") if key in values), "nothing")
-    env = values.get("env")
-    names = f" (sets {', '.join(map(str, env))})" if isinstance(env, dict) and env else ""
-    return f"{entry.id}: {target}{names}"
+    """Returns `NAME: COMMAND ARGUMENTS`, with the names of the variables that it sets and of further settings.
+
+    Nothing is chosen: of several commands or addresses in one entry, all are shown, whichever the hub would use.
+    """
+    values: dict[str, list[Any]] = {}
+    for key, value in entry.values.items():
+        if value is not None:
+            values.setdefault(ALIASES.get(key, str(key)), []).extend(value if isinstance(value, list) else [value])
+    words = [str(word) for key in ("command", "args") for word in values.get(key, ())]
+    targets = [shlex.join(words)] if words else []
+    targets += [f"{key} {value}" for key in _TARGETS for value in values.get(key, ())]
+    sets = [str(name) for env in values.get("env", ()) for name in (env if isinstance(env, dict) else [env])]
+    others = sorted({ALIASES.get(key, str(key)) for key in _entry_without_rules(entry.values)} - _SHOWN)
+    notes = [f"sets {', '.join(sets)}"] if sets else []
+    notes += [f"further settings: {', '.join(others)}"] if others else []
+    return f"{entry.id}: {', '.join(targets) or 'nothing'}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 class TrustedDirectories:
