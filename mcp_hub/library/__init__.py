@@ -21,6 +21,7 @@ from mcp_hub.library.hub_groups import HubGroups
 from mcp_hub.library.portal import Portal
 from mcp_hub.library.server_entries import (
     FUNCTIONS,
+    functions_of,
     make_server,
     secrets_among,
     with_functions,
@@ -75,6 +76,7 @@ class Hub:
     ) -> None:
         self._running = EngineHost(as_config(config), collectors, tracer_provider)
         self._redaction: tuple[Config, Redactor] | None = None
+        self._lasting_edits: dict[object, Callable[[Config], Config]] = {}
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # A hub that is garbage-collected without `close` still stops its servers.
         weakref.finalize(self, self._portal.end).atexit = False
@@ -262,11 +264,23 @@ class Hub:
         await self._portal.wait(partial(self._running.change, edit))
 
     async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
-        """Replaces the configuration without failing running calls. Functions stay. Raises ConfigError."""
+        """Replaces the configuration without failing running calls. Raises ConfigError.
+
+        Functions stay, and so do the rules that facades have set: deadlines, blacklists, groups.
+        """
         renewed = as_config(config)
-        await self._portal.wait(
-            partial(self._running.change, lambda former_config: with_functions_of(former_config, renewed))
-        )
+
+        def edit(former_config: Config) -> Config:
+            config = with_functions_of(former_config, renewed)
+            for lasting_edit in tuple(self._lasting_edits.values()):
+                config = lasting_edit(config)
+            return config
+
+        await self._portal.wait(partial(self._running.change, edit))
+
+    def keep_edit(self, key: object, edit: Callable[[Config], Config]) -> None:
+        """Makes `renew` apply `edit` to each new configuration, in place of the former edit of this key."""
+        self._lasting_edits[key] = edit
 
     def change_sync(self, edit: Callable[[Config], Config]) -> None:
         """Does what `edit` does, for code without a loop."""
@@ -275,7 +289,8 @@ class Hub:
     @property
     def functions(self) -> str | None:
         """Returns the id of the server of this program's functions, or None if there are none."""
-        return next((server.id for server in self.config.servers if server.functions is not None), None)
+        server = functions_of(self.config)
+        return None if server is None else server.id
 
     @property
     def function_names(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName
 from mcp_hub.hub import Engine
 from mcp_hub.library.portal import keep
+from mcp_hub.library.server_entries import functions_of
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
 from mcp_hub.observability.tracing import is_imported
@@ -130,6 +131,7 @@ class EngineHost:
         return self._hub
 
     async def _start(self) -> Engine:
+        self._choose_checks(self.config)
         log = CALL_LOG.of(self.config)
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
@@ -146,8 +148,11 @@ class EngineHost:
         return await hub.__aenter__()
 
     def _link(self, server: Server) -> FunctionLink:
-        self.functions.checks = server.validate_arguments != "off"
         return self.functions.link()
+
+    def _choose_checks(self, config: Config) -> None:
+        server = functions_of(config)
+        self.functions.checks = server is None or server.validate_arguments != "off"
 
     def _record(self, record: Json) -> None:
         if self._records is not None:
@@ -162,6 +167,7 @@ class EngineHost:
             if self._hub is not None:
                 await self._hub.renew(config)
             self.config = config
+            self._choose_checks(config)
 
     async def functions_changed(self, id: str) -> None:
         """Lists the functions of this program again if the engine runs."""
@@ -257,7 +263,6 @@ class EngineHost:
             if direct_call is None:
                 return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
             call.objects, call.nested = direct_call.objects, direct_call.nested
-            self.functions.checks = upstream.server.validate_arguments != "off"
             with self.functions.called(direct_call) as key:
                 params["_meta"] = {DIRECT: key}
                 result = await hub.act(call, listed=listed is not None)

@@ -44,12 +44,19 @@ def without_server(name: str, config: Config) -> Config:
     return config.model_copy(update={"servers": remaining})
 
 
-def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Config:
-    """Returns the configuration with a server of functions that has these secrets; None keeps the secrets it has."""
-    existing = next((server for server in config.servers if server.functions is not None), None)
+def functions_of(config: Config) -> Server | None:
+    """Returns the server of the program's functions, or None if there is none."""
+    return next((server for server in config.servers if server.functions is not None), None)
+
+
+def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config, id: str = FUNCTIONS) -> Config:
+    """Returns the configuration with a server of functions that has these secrets; None keeps the secrets it has.
+
+    A new one gets the `id`, with underscores if it is taken.
+    """
+    existing = functions_of(config)
     if existing is not None:
         return config if secrets in (None, existing.secrets) else with_secrets(config, existing.id, secrets or ())
-    id = FUNCTIONS
     while any(server.id == id for server in config.servers):
         id += "_"
     server = Server(
@@ -60,8 +67,8 @@ def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Con
 
 def with_functions_of(former_config: Config, config: Config) -> Config:
     """Returns `config` with the server of functions that `former_config` has, if any."""
-    functions_server = next((server for server in former_config.servers if server.functions), None)
-    return config if functions_server is None else with_functions(functions_server.secrets, config)
+    former = functions_of(former_config)
+    return config if former is None else with_functions(former.secrets, config, former.id)
 
 
 def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
@@ -102,14 +109,16 @@ def is_same_server(unnamed: Server, imported: Server) -> bool:
     return bool(unnamed.model_copy(update={"id": imported.id}).connection == imported.connection)
 
 
-def with_functions_as(id: str, timeout: float | None, checks: bool, config: Config) -> Config:
+def with_functions_as(timeout: float | None, checks: bool, config: Config) -> Config:
     """Returns the configuration with the deadline of the functions' server, and with its checks or without."""
-    (server,) = (entry for entry in config.servers if entry.id == id)
+    server = functions_of(config)
+    if server is None:
+        return config
     changed = with_deadline(timeout, server)
     if not checks:
         changed = changed.model_copy(update={"validate_arguments": "off"})
     return config.model_copy(
-        update={"servers": tuple(changed if entry.id == id else entry for entry in config.servers)}
+        update={"servers": tuple(changed if entry is server else entry for entry in config.servers)}
     )
 
 

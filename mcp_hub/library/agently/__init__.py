@@ -43,6 +43,7 @@ class ToolsByName:
     def __init__(self, timeout: float | None = None, check_arguments: bool = True) -> None:
         self._timeout = timeout
         self._checks = check_arguments
+        self._functions_key = object()
         self._imported: dict[str, Server] = {}
         """The servers of `use_mcp`, by id."""
         self._id_lock = threading.Lock()
@@ -121,9 +122,11 @@ class ToolsByName:
                 func, Mark(name=name, description=desc or None, tags=tuple(tag_list), json_schema=written, **options)
             )
         first = self.hub.functions is None
-        id = self.hub.put_function(tool)
+        self.hub.put_function(tool)
         if first and (self._timeout is not None or not self._checks):
-            self.hub.change_sync(partial(with_functions_as, id, self._timeout, self._checks))
+            with_settings = partial(with_functions_as, self._timeout, self._checks)
+            self.hub.change_sync(with_settings)
+            self.hub.keep_edit(self._functions_key, with_settings)
         self._addresses.pop(name, None)
         self._record(name, desc, kwargs, func, returns, tag_list)
 

@@ -80,6 +80,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         """Their tools as they were listed last."""
         self._hub_groups: frozenset[str] = frozenset()
         """Names of the groups that this toolkit has added to the hub."""
+        self._groups_key, self._names_key = object(), object()
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         """Serves the toolkit's tools and groups over MCP as `Hub.serve` does, under their registered names."""
         self.hub = self._hub
         client_names = {client.name for client in self._clients()}
-        self._hub.change_sync(lambda config: with_own_names(config, client_names))
+        self._change_hub(self._names_key, lambda config: with_own_names(config, client_names))
         for tool, first in repeated_registrations(self.tools.values()):
             log.warning("'%s' is served as '%s' alone: both are one tool of '%s'", tool.name, first.name, tool.mcp_name)
         self._hub.serve(transport, host=host, port=port)
@@ -389,4 +390,12 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
             return
         former_groups, self._hub_groups = self._hub_groups | self.groups.keys(), frozenset(self.groups)
         tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
-        self._hub.change_sync(lambda config: with_tools(config, tools, groups, former_groups, self._hub, client_names))
+        hub = self._hub
+        self._change_hub(
+            self._groups_key, lambda config: with_tools(config, tools, groups, former_groups, hub, client_names)
+        )
+
+    def _change_hub(self, key: object, edit: Callable[[Config], Config]) -> None:
+        """Applies an edit to the configuration in force and to later ones."""
+        self._hub.keep_edit(key, edit)
+        self._hub.change_sync(edit)

@@ -16,6 +16,7 @@ from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
 from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
 from mcp_hub.library.engine_host import ServerTools
+from mcp_hub.library.server_entries import functions_of
 from mcp_hub.schema.compact_schema import drop_titles
 from mcp_hub.schema.schema_edits import written_path
 from mcp_hub.security.redaction import preset_texts
@@ -283,7 +284,8 @@ def with_tools(
 
     `hub` serves the toolkit's functions; `clients` are the ids of its MCP clients' servers on that hub.
     """
-    settings = tuple(_settings(group, tools, hub.functions) for group in groups)
+    functions = functions_of(config)
+    settings = tuple(_settings(group, tools, None if functions is None else functions.id) for group in groups)
     other_groups = tuple(group for group in config.groups if group.name not in former_groups)
     servers = tuple(_with_rules(server, tools, hub) if server.id in clients else server for server in config.servers)
     return config.model_copy(update={"groups": (*other_groups, *settings), "servers": servers})

@@ -127,14 +127,18 @@ class ToolsByServer:
         self._unusable: dict[str, Exception] = {}
         self._applied_blacklist: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
         """The blacklist that the hub has."""
+        self._blacklist_key, self._deadline_key = object(), object()
         self.hub.edit_unstarted(functools.partial(_with_blacklist, frozenset(), self._applied_blacklist))
+        self._keep_blacklist()
         for name, params in self.server_dict.items():
             try:
                 self._add(name, params)
             except (TypeError, ConfigError) as error:
                 self._unusable[name] = error
         if timeout is not None:
-            self.hub.edit_unstarted(functools.partial(with_call_deadline, timeout))
+            with_deadlines = functools.partial(with_call_deadline, timeout)
+            self.hub.edit_unstarted(with_deadlines)
+            self.hub.keep_edit(self._deadline_key, with_deadlines)
 
     def _add(self, name: str, params: Any) -> None:
         if isinstance(params, Server):
@@ -205,7 +209,13 @@ class ToolsByServer:
         if blacklist == self._applied_blacklist:
             return
         former_blacklist, self._applied_blacklist = self._applied_blacklist, blacklist
+        self._keep_blacklist()
         await self.hub.edit(functools.partial(_with_blacklist, former_blacklist, blacklist))
+
+    def _keep_blacklist(self) -> None:
+        """Makes the hub apply the blacklist to later configurations too."""
+        edit = functools.partial(_with_blacklist, frozenset(), self._applied_blacklist)
+        self.hub.keep_edit(self._blacklist_key, edit)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -313,7 +323,7 @@ class ToolsByServer:
 def _with_blacklist(
     former_blacklist: frozenset[tuple[str, str]], blacklist: frozenset[tuple[str, str]], config: Config
 ) -> Config:
-    remaining_pairs = [pair for pair in BLACKLIST.of(config) if pair not in former_blacklist]
+    remaining_pairs = [pair for pair in BLACKLIST.of(config) if pair not in former_blacklist | blacklist]
     return BLACKLIST.changed(config, (*remaining_pairs, *sorted(blacklist)))
 
 

@@ -1,6 +1,6 @@
 """Serves functions of the process in which the hub itself runs, for programs that use the library.
 
-The server is a `LocalServer`, so the hub treats it like any other server, but messages are passed as objects.
+Each conversation is a `LocalServer`, so the hub treats it like any other server, but messages are passed as objects.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -27,7 +28,6 @@ from pydantic import BaseModel
 
 from mcp_hub.observability.tracing import enter_trace
 from mcp_hub.protocol.frames import Message
-from mcp_hub.servers.local.call_threads import CallThreads
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
@@ -167,43 +167,45 @@ class DirectCall:
         }
 
 
-class FunctionServer(LocalServer):
-    """A server of Python functions in the hub's process.
+class FunctionServer:
+    """The Python functions of the hub's process, and the event loop of those that have no loop of their own.
 
     `put` and `remove` may be called at any time, from any thread.
     """
 
     def __init__(self) -> None:
-        super().__init__({}, [], -1, -1, name="mcp-hub functions")
         self._lock = threading.Lock()
+        self.tools: dict[str, LocalTool] = {}
+        """The functions by name. The dict is replaced and never changed."""
         self._by_key: dict[str, DirectCall] = {}
-        self._by_call: dict[RunningCall, DirectCall] = {}
-        self._deliver: Callable[[Message], None] | None = None
+        self._sessions: set[FunctionSession] = set()
+        """The open conversations with the hub: for a moment two, when the hub replaces one."""
         self._serving = False
         self.checks = True
         """Whether arguments that are JSON are checked."""
 
-    def _log_failure(self, tool: LocalTool, error: BaseException) -> None:
-        """Does nothing: the program that called the function gets the exception itself."""
-
     def __iter__(self) -> Iterator[LocalTool]:
-        return iter(self._tools.values())
+        return iter(self.tools.values())
 
     def get(self, name: str) -> LocalTool | None:
         """Returns the tool with a name; None if there is none."""
-        return self._tools.get(name)
+        return self.tools.get(name)
 
     def put(self, tool: LocalTool) -> None:
         """Adds a tool, or replaces the one of the same name."""
         with self._lock:
-            self._tools = {**self._tools, tool.name: tool}
+            self.tools = {**self.tools, tool.name: tool}
         self._announce()
 
     def remove(self, name: str) -> None:
         """Removes a tool; does nothing if there is none of this name."""
         with self._lock:
-            self._tools = {key: tool for key, tool in self._tools.items() if key != name}
+            self.tools = {key: tool for key, tool in self.tools.items() if key != name}
         self._announce()
+
+    def _announce(self) -> None:
+        for session in tuple(self._sessions):
+            session.announce()
 
     @contextmanager
     def called(self, direct: DirectCall) -> Iterator[str]:
@@ -215,49 +217,92 @@ class FunctionServer(LocalServer):
         finally:
             del self._by_key[key]
 
+    def direct_call(self, params: dict[str, Any]) -> DirectCall | None:
+        """Returns the call of this program that a request carries out; None if it is a client's."""
+        meta = params.get("_meta")
+        return self._by_key.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
+
     def link(self) -> FunctionLink:
         """Returns a new link to this server."""
         return FunctionLink(self)
 
+    def open(self, deliver: Callable[[Message], None]) -> FunctionSession:
+        """Begins a conversation. `deliver` receives its messages; it may be called from any thread."""
+        session = FunctionSession(self, deliver)
+        with self._lock:
+            self._sessions = {*self._sessions, session}
+        return session
+
+    def leave(self, session: FunctionSession) -> None:
+        """Ends a conversation; what its functions return later is dropped."""
+        with self._lock:
+            self._sessions = self._sessions - {session}
+
     def begin_anew(self) -> None:
         """Resets the server in the child process after a fork, where none of its threads exists."""
         self._lock = threading.Lock()
-        self._threads = CallThreads()
         self.__dict__.pop("_loop", None)
         self._serving = False
-        self._running, self._by_key, self._by_call, self._deliver = {}, {}, {}, None
+        self._by_key, self._sessions = {}, set()
 
-    def attach(self, deliver: Callable[[Message], None] | None) -> None:
-        """Sets the function that receives the server's messages; it may be called from any thread."""
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.new_event_loop()
+
+    def own_loop(self) -> asyncio.AbstractEventLoop:
+        """Returns the loop of the functions, which runs in its own thread."""
+        with self._lock:
+            if not self._serving:
+                self._serving = True
+                threading.Thread(target=_run_loop, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
+        return self._loop
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the loop of the functions and returns its result."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.own_loop()))
+
+    def close(self) -> None:
+        """Ends the async functions on the server's own loop. Functions on the loops of their callers continue."""
+        with self._lock:
+            if self._serving:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+class FunctionSession(LocalServer):
+    """One conversation of the hub with a FunctionServer. Its calls and their answers belong to it alone."""
+
+    def __init__(self, server: FunctionServer, deliver: Callable[[Message], None]) -> None:
+        super().__init__({}, [], -1, -1, name="mcp-hub functions")
+        self._server = server
         self._deliver = deliver
+        self._by_call: dict[RunningCall, DirectCall] = {}
 
     def take(self, message: Message) -> None:
-        """Handles one message from the hub. The answer goes to the function that `attach` set."""
+        """Handles one message from the hub."""
+        self._tools = self._server.tools
         if "id" not in message:
             self._notification(message)
         elif "method" in message:
             self._request(message)
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """Tells the hub that the functions have changed."""
         self._send({"method": _CHANGED})
 
     def _send(self, message: Message) -> None:
-        deliver = self._deliver
-        if deliver is not None:
-            deliver({"jsonrpc": "2.0", **message})
+        self._deliver({"jsonrpc": "2.0", **message})
 
-    def _direct_of(self, params: dict[str, Any]) -> DirectCall | None:
-        meta = params.get("_meta")
-        return self._by_key.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
+    def _log_failure(self, tool: LocalTool, error: BaseException) -> None:
+        """Does nothing: the program that called the function gets the exception itself."""
 
     def _bind(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
-        direct, checks = self._direct_of(params), self.checks
+        direct, checks = self._server.direct_call(params), self._server.checks
         if direct is not None:
             arguments, checks = direct.with_objects(arguments), checks and not direct.objects
         return tool.bind(arguments, id=id, check=checks)
 
     def _start(self, running: RunningCall, request: PendingRequest, params: dict[str, Any]) -> None:
-        direct = self._direct_of(params)
+        direct = self._server.direct_call(params)
         context = direct.context.copy() if direct is not None else contextvars.copy_context()
         context.run(_IN_CALL.set, True)
         if direct is not None:
@@ -273,7 +318,7 @@ class FunctionServer(LocalServer):
             threading.Thread(target=context.run, args=(asyncio.run, work()), name="function", daemon=True).start()
             return
         caller_loop = direct.loop if direct is not None and running.tool.is_async else None
-        loop, coroutine = caller_loop or self._own_loop(), work()
+        loop, coroutine = caller_loop or self._server.own_loop(), work()
         try:
             # A loop runs a task in the context in which the task was scheduled.
             running.set_work(context.run(asyncio.run_coroutine_threadsafe, coroutine, loop))
@@ -281,23 +326,6 @@ class FunctionServer(LocalServer):
             coroutine.close()
             self._by_call.pop(running, None)
             self._complete(running, request, error, failure_of(running.tool.name, error))
-
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if not self._serving:
-                self._serving = True
-                threading.Thread(target=_run_loop, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
-        return self._loop
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop of the functions and returns its result."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._own_loop()))
-
-    def close(self) -> None:
-        """Ends the async functions on the server's own loop. Functions on the loops of their callers continue."""
-        with self._lock:
-            if self._serving:
-                self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _on_loop(
         self, running: RunningCall, request: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
@@ -360,6 +388,7 @@ class FunctionLink(Link):
     def __init__(self, server: FunctionServer) -> None:
         self._server = server
         self._receiver: Receiver | None = None
+        self._session: FunctionSession | None = None
 
     async def open(self, receiver: Receiver) -> None:
         """Connects to the server. Its messages come from any thread and are received on this loop."""
@@ -370,7 +399,7 @@ class FunctionLink(Link):
             with suppress(RuntimeError):  # the loop has ended, so nobody waits for messages
                 loop.call_soon_threadsafe(self._received, message)
 
-        self._server.attach(deliver)
+        self._session = self._server.open(deliver)
 
     def _received(self, message: Message) -> None:
         if self._receiver is not None:
@@ -378,18 +407,18 @@ class FunctionLink(Link):
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Passes one message to the server. Raises LinkLost after `close`."""
-        if self._receiver is None:
+        if self._session is None:
             raise LinkLost("it was closed", executed=False)
-        self._server.take(message)
+        self._session.take(message)
 
     def abandon(self, request_id: RequestId) -> None:
         """Does nothing: `notifications/cancelled` tells the server."""
 
     async def close(self) -> None:
         """Disconnects from the server; later messages are dropped."""
-        if self._receiver is not None:
-            self._receiver = None
-            self._server.attach(None)
+        if self._session is not None:
+            self._server.leave(self._session)
+            self._receiver = self._session = None
 
     @property
     def last_words(self) -> tuple[str, ...]:
