@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from mcp_hub.errors import HubError
 
+EXPANDED: Final = re.compile(r"\$\{|\$[A-Za-z_]|\{(?:env|file):|os\.environ/")
+"""Text that one of the configuration's dialects replaces by a value of this machine."""
 PackageKind = Literal["npm", "pypi", "oci", "nuget", "mcpb"]
 
 
@@ -149,15 +152,18 @@ class Listing(msgspec.Struct, frozen=True):
         return self.name.partition("/")[2]
 
 
+def templates_of(offer: Offer) -> list[Template]:
+    """Returns all texts of an offer, in the order in which they are used."""
+    if isinstance(offer, Remote):
+        return [offer.url, *(header.value for header in offer.headers)]
+    values = [argument.value for argument in (*offer.runtime, *offer.arguments) if argument.value is not None]
+    return [*values, *(setting.value for setting in offer.environment)]
+
+
 def inputs_of(offer: Offer) -> tuple[UserInput, ...]:
     """Returns the inputs of an offer, each once, in the order in which they are used."""
-    if isinstance(offer, Remote):
-        templates = [offer.url, *(header.value for header in offer.headers)]
-    else:
-        values = [argument.value for argument in (*offer.runtime, *offer.arguments) if argument.value is not None]
-        templates = [*values, *(setting.value for setting in offer.environment)]
     inputs: dict[str, UserInput] = {}
-    for template in templates:
+    for template in templates_of(offer):
         for item in template.inputs:
             inputs.setdefault(item.name, item)
     return tuple(inputs.values())

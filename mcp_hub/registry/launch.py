@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mcp_hub.config.package_specs import program_name, read_launch
-from mcp_hub.registry import Argument, Offer, Package, RegistryError, Remote, UserInput, inputs_of
+from mcp_hub.registry import (
+    EXPANDED,
+    Argument,
+    Offer,
+    Package,
+    RegistryError,
+    Remote,
+    UserInput,
+    inputs_of,
+    templates_of,
+)
 from mcp_hub.registry.launcher_options import INPUT, check_options
 from mcp_hub.text import find_hidden_characters, printable
 
@@ -60,8 +70,25 @@ def check_value(name: str, value: str) -> None:
 def entry_of(offer: Offer, values: Mapping[str, str]) -> dict[str, Any]:
     """Returns the entry for an offer with these values of its inputs. `missing_inputs` must be empty.
 
-    Raises RegistryError if the offer cannot be started.
+    Raises RegistryError if the offer cannot be started, or reads this machine's environment or files by itself.
     """
+    # Its texts are checked together: `$` and `{TOKEN}` from two inputs make a variable.
+    of_listing = _entry(offer, _with_marks(offer, values))
+    settings = (*of_listing.get("env", {}).values(), *of_listing.get("headers", {}).values())
+    for text in (of_listing.get("command", ""), *of_listing.get("args", ()), of_listing.get("url", ""), *settings):
+        if (match := EXPANDED.search(text)) is not None:
+            raise RegistryError(f"it would read {printable(text[match.start() :], 100)!r} of this machine")
+    return _entry(offer, values)
+
+
+def _with_marks(offer: Offer, values: Mapping[str, str]) -> dict[str, str]:
+    """Returns the values with INPUT for each that the user has typed, and that is not a text of the listing."""
+    inputs = [item for template in templates_of(offer) for item in template.inputs]
+    listed = {(item.name, text) for item in inputs for text in (item.default, *item.choices)}
+    return {name: value if (name, value) in listed else INPUT for name, value in values.items()}
+
+
+def _entry(offer: Offer, values: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(offer, Remote):
         url = offer.url.filled(values)
         if url is None:

@@ -17,6 +17,7 @@ import msgspec
 
 from mcp_hub.config.credentials import is_private_channel
 from mcp_hub.registry import (
+    EXPANDED,
     Argument,
     Listing,
     Package,
@@ -71,8 +72,6 @@ _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _FLAG: Final = re.compile(r"-{0,2}[A-Za-z0-9][\w.:/-]{0,127}|-{1,2}")
 _INPUT: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,127}")
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z0-9_][\w.-]{0,127})\}")
-_EXPANDED: Final = re.compile(r"\$\{|\$[A-Za-z_]|\{(?:env|file):|os\.environ/")
-"""Text that one of the configuration's dialects replaces by a value of this machine."""
 _FIXED_BY_USER: Final = re.compile(
     r"(?:PATH|PATHEXT|COMSPEC|HOME|USERPROFILE|(?:LOCAL)?APPDATA|SHELL|ENV|BASH_ENV|IFS|NODE_(?!ENV$)\w*|SSL_CERT_\w+"
     r"|(?:CURL|REQUESTS)_CA_BUNDLE|PERL5\w+|RUBY(?:OPT|LIB)|(?:JAVA_TOOL|_JAVA|JDK_JAVA)_OPTIONS|GCONV_PATH"
@@ -296,7 +295,7 @@ def _refuse(reason: str) -> bool:
 
 
 def _template(text: str, variables: Mapping[str, UserInput], name: str) -> Template:
-    if (match := _EXPANDED.search(text)) is not None:
+    if (match := EXPANDED.search(text)) is not None:
         raise _Refused(f"{_quoted(name)} would read {_quoted(text[match.start() :])} of this machine")
     pieces: list[str | UserInput] = []
     end = 0
@@ -311,9 +310,9 @@ def _template(text: str, variables: Mapping[str, UserInput], name: str) -> Templ
 def _read_input(fields: Mapping[str, Any], name: str) -> UserInput:
     default = _text(fields, "default") or None
     choices = tuple(_plain(choice, "a choice") for choice in _list(fields, "choices"))
-    if default is not None and _EXPANDED.search(default):
+    if default is not None and EXPANDED.search(default):
         default = None  # the user is asked instead
-    if any(_EXPANDED.search(choice) for choice in choices):
+    if any(EXPANDED.search(choice) for choice in choices):
         raise _Refused(f"a choice of {_quoted(name)} would read this machine's environment or files")
     return UserInput(
         name=name,

@@ -264,6 +264,18 @@ async def test_a_bundle_that_starts_what_its_digest_does_not_cover_is_refused(
         await BundleStore(tmp_path / "bundles").get(published(loopback, content), tmp_path)
 
 
+@pytest.mark.parametrize("text", ["{env:GITHUB_TOKEN}", "{en${user_config.a}", "$GITHUB_TOKEN", "{file:~/.netrc}"])
+async def test_a_bundle_cannot_read_this_machine_by_the_hubs_variables(
+    loopback: Loopback, tmp_path: Path, text: str
+) -> None:
+    user_config = {"a": {"type": "string", "default": "v:GITHUB_TOKEN}"}}
+    for config in ({"args": [text]}, {"env": {"KEY": text}}):
+        content = packed(server={"mcp_config": {"command": "python3", **config}}, user_config=user_config)
+        with pytest.raises(RegistryError):
+            offer = await BundleStore(tmp_path / "bundles").get(published(loopback, content), tmp_path)
+            entry_of(offer, {})
+
+
 @pytest.mark.parametrize(
     "line",
     [

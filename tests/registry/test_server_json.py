@@ -185,6 +185,31 @@ def test_a_listing_cannot_read_this_machine_by_the_hubs_variables(text: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("value", "pieces"),
+    [
+        ("{a}{b}", ("$", "{GITHUB_TOKEN}")),
+        ("{a}{b}", ("{en", "v:GITHUB_TOKEN}")),
+        ("{a}v:GITHUB_TOKEN}", ("{en", "")),
+        ("os.environ{a}GITHUB_TOKEN", ("/", "")),
+    ],
+)
+@pytest.mark.parametrize("how", ["default", "choices"])
+def test_a_listing_cannot_make_a_variable_of_the_hub_from_pieces(value: str, pieces: tuple[str, str], how: str) -> None:
+    inputs = dict(zip("ab", pieces, strict=True))
+    variables = {name: {how: text if how == "default" else [text]} for name, text in inputs.items() if text}
+    chosen = inputs if how == "choices" else {}
+    fields = {"value": value, "variables": variables}
+    for offered in (
+        npm(packageArguments=[{"type": "positional", **fields}]),
+        npm(environmentVariables=[{"name": "KEY", **fields}]),
+    ):
+        with pytest.raises(RegistryError):
+            entry(offered, **chosen)
+    typed = npm(environmentVariables=[{"name": "KEY", "value": "{a}", "variables": {"a": {"isRequired": True}}}])
+    assert entry(typed, a="${GITHUB_TOKEN}")["env"] == {"KEY": "${GITHUB_TOKEN}"}  # the user may name a variable
+
+
+@pytest.mark.parametrize(
     "name",
     ["PATH", "LD_PRELOAD", "NODE_OPTIONS", "npm_config_registry", "UV_INDEX_URL", "PYTHONPATH", "XDG_CONFIG_HOME"],
 )
