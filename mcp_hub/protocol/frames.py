@@ -17,7 +17,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -36,6 +36,8 @@ _ID_VALUE: Final = re.compile(_ID + rb"\s*[,}]")  # the end must be there: a tru
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]]', re.DOTALL)
 _FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
 _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
+_METHOD_LAST: Final = re.compile(rb',\s*"method"\s*:\s*"[\w/]{1,256}"\s*(?:' + _FLAT + rb"){0,8}}\s*\Z")
+_COLON: Final = re.compile(rb"\s*:")
 
 
 LARGE: Final = 32 * 1024
@@ -168,6 +170,26 @@ def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
 
     Only a top-level id counts. If `head` is the whole message, `tail` may equal it.
     """
+    for text, end in _top_level(head):
+        if text == b'"id"' and (match := _ID_VALUE.match(head, end)):
+            return _read_id(match[1])
+    # A JSON string has no unescaped quote, so a match at the end is certainly the last members of the message.
+    last_match = _ID_LAST.search(tail) if tail != head else None
+    return _read_id(last_match[1]) if last_match is not None else None
+
+
+def has_method(head: bytes, tail: bytes = b"") -> bool:
+    """Returns whether a message that cannot be decoded is certainly no response, as it has a method at its top level.
+
+    `head`, `tail`: as for `salvage_id`.
+    """
+    if any(text == b'"method"' and _COLON.match(head, end) for text, end in _top_level(head)):
+        return True
+    return tail != head and _METHOD_LAST.search(tail) is not None
+
+
+def _top_level(head: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yields the strings at the top level of an object, each with the position behind it."""
     depth = 0
     for token in _TOKEN.finditer(head):
         text = token[0]
@@ -175,11 +197,8 @@ def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
             depth += 1
         elif text in (b"}", b"]"):
             depth -= 1
-        elif depth == 1 and text == b'"id"' and (match := _ID_VALUE.match(head, token.end())):
-            return _read_id(match[1])
-    # A JSON string has no unescaped quote, so a match at the end is certainly the last members of the message.
-    last_match = _ID_LAST.search(tail) if tail != head else None
-    return _read_id(last_match[1]) if last_match is not None else None
+        elif depth == 1:
+            yield text, token.end()
 
 
 def _read_id(data: bytes) -> int | str | None:

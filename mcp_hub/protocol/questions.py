@@ -236,7 +236,7 @@ def without_count(params: Json) -> tuple[Json, int]:
 # --- rounds of a modern server -----------------------------------------------------------------------------------
 
 MAX_ROUNDS: Final = 20
-"""Rounds of one call in which a server asks again or says that it needs more time."""
+"""Rounds of one call in which a server asks. It may say as often that it needs more time as the deadline allows."""
 _POLL: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds between attempts while a server only says that it needs more time; the last one repeats."""
 
@@ -290,15 +290,16 @@ async def resolve_input_requests(
     Raises:
         ProtocolError: the client answered with an error, or the server asked in a way that is not allowed.
     """
-    polls = 0
+    rounds = polls = 0
     sent_ids: list[str] = []
-    for _ in range(MAX_ROUNDS + len(_POLL)):
-        if not wants_input(result):
-            return result
+    while wants_input(result):
         requests, state = result.get("inputRequests"), result.get("requestState")
         retry_params: Json = {} if state is None else {"requestState": state}
         if isinstance(requests, dict) and requests:
             polls = 0
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
             retry_params["inputResponses"] = await _answers(requests, rules, asker, questions, sent_ids)
         elif state is not None:
             await asyncio.sleep(_POLL[min(polls, len(_POLL) - 1)])
@@ -308,7 +309,7 @@ async def resolve_input_requests(
         result = await resend(retry_params)
         while sent_ids and asker is not None:
             asker.notify(ELICITATION_COMPLETE, {ELICITATION_ID: sent_ids.pop()})  # the server has got the answer
-    raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
+    return result
 
 
 async def _answers(

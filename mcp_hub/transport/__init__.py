@@ -39,6 +39,8 @@ class LinkError(Exception):
 
     hub_code: str | None = None
     """The code of its cure (`codes.py`); None if none is known."""
+    answered = False
+    """Whether an answer to the request came that cannot be read, so that the upstream no longer works on it."""
 
     def __init__(
         self,
@@ -82,6 +84,8 @@ class Unwritable(LinkError):
 
 class FrameTooLarge(LinkError):
     """A message exceeded `max_frame`."""
+
+    answered = True
 
     hub_code = codes.MESSAGE_TOO_LARGE
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.protocol.frames import FrameError, Message, decode, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, has_method, salvage_id
 from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, SessionLost, messages_of_batch
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.pool import is_header
@@ -56,6 +56,8 @@ class EventStream(msgspec.Struct):
 class UnreadableAnswer(LinkError):
     """An answer is not valid JSON."""
 
+    answered = True
+
 
 def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
     """Returns the messages of one JSON text; splits a batch.
@@ -65,8 +67,9 @@ def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
     try:
         value = decode(data)
     except FrameError as error:
-        request_id = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
-        if stream.request is not None and request_id in (None, stream.request):
+        head, tail = bytes(data[:4096]), bytes(data[-4096:])
+        may_answer = not has_method(head, tail) and salvage_id(head, tail) in (None, stream.request)
+        if stream.request is not None and may_answer:
             raise UnreadableAnswer(f"the answer is not valid JSON: {error}") from None
         log.warning("a message that is not valid JSON was dropped")
         return []
@@ -138,20 +141,20 @@ class EventReader:
         while True:
             try:
                 events = parser.feed(piece)
-                too_large = False
+                too_large = None
             except EventTooLarge as error:
-                events, too_large = error.events, True
+                events, too_large = error.events, error
             for event in events:
                 self._handle_event(event, stream)
             id = parser.last_event_id or ""
             can_resume = 0 < len(id) <= MAX_EVENT_ID and is_header("last-event-id", id)
             stream.last_event_id = id if can_resume else None
             stream.retry = parser.retry if parser.retry is not None else stream.retry
-            if not too_large:
+            if too_large is None:
                 return
-            if stream.request is not None:
+            if stream.request is not None and not has_method(too_large.head, too_large.tail or b""):
                 raise self._http.too_large()
-            log.warning("a message on the standing stream is larger than max_frame and was dropped")
+            log.warning("a message that is larger than max_frame and no answer was dropped")
             piece = b""
 
     def _handle_event(self, event: SseEvent, stream: EventStream) -> None:

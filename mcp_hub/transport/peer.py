@@ -48,6 +48,7 @@ class _Pending(msgspec.Struct, eq=False):
     received_before: int
     """`Peer.received_count` when the request was sent."""
     cause: Cause
+    open_ended: bool
 
 
 class Peer:
@@ -88,8 +89,8 @@ class Peer:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests that wait for their answer."""
-        return len(self._pending)
+        """Number of requests that wait for their answer, but those that last as long as the session."""
+        return sum(not pending.open_ended for pending in self._pending.values())
 
     async def request(
         self,
@@ -100,12 +101,13 @@ class Peer:
         on_progress: Progress | None = None,
         cancellable: bool = True,
         cause: Cause = NO_CAUSE,
+        open_ended: bool = False,
     ) -> Any:
         """Sends one request and returns its result, which may be any JSON value.
 
         `cause` is passed on with messages that come on the request's own stream, and told if it ends unanswered. When
         the task is cancelled, the upstream gets `notifications/cancelled`, unless `cancellable` is False (the
-        specification forbids it for `initialize`).
+        specification forbids it for `initialize`). `open_ended`: it is answered only at its end, maybe never.
 
         Raises UpstreamAnswered for an error response, LinkError if the transport fails.
         """
@@ -119,7 +121,7 @@ class Peer:
         if params is not None:
             message["params"] = params
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._pending[request_id] = _Pending(future, on_progress, self.received_count, cause)
+        self._pending[request_id] = _Pending(future, on_progress, self.received_count, cause, open_ended)
         try:
             try:
                 await self.link.send(message, headers)
@@ -149,11 +151,12 @@ class Peer:
 
     async def quiet(self, seconds: float) -> None:
         """Waits until the requests in flight have ended, at most `seconds`."""
-        if futures := [pending.future for pending in self._pending.values()]:
+        if futures := [pending.future for pending in self._pending.values() if not pending.open_ended]:
             await asyncio.wait(futures, timeout=seconds)
 
     def _give_up(self, request_id: RequestId) -> None:
-        if self._pending[request_id].received_before == self.received_count and next(iter(self._pending)) == request_id:
+        oldest = next((id for id, pending in self._pending.items() if not pending.open_ended), None)
+        if self._pending[request_id].received_before == self.received_count and oldest == request_id:
             self._heard_at_cancel = self.received_count
         params = {"requestId": request_id, "reason": "the caller no longer waits"}
         self._in_background(self.notify("notifications/cancelled", params))
@@ -185,6 +188,8 @@ class Peer:
         method = message.get("method")
         if method is None:
             request_id = message.get("id")
+            if request_id is None and message.get("error") is not None:
+                request_id = self._unnamed(stream, message["error"])
             pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
             if pending is None or pending.future.done():
                 self._take_stray(request_id)
@@ -238,13 +243,34 @@ class Peer:
 
     def failed(self, request_id: RequestId | None, error: LinkError) -> None:
         """Fails one request (Receiver). None stands for the request in flight, if there is exactly one."""
-        if request_id is None and len(self._pending) == 1:
-            (request_id,) = self._pending
+        is_answered = request_id is not None and error.answered
+        if request_id is None:
+            request_id = self._sole_request()
         pending = self._pending.get(request_id) if request_id is not None else None
         if pending is None:
-            self.stray += 1
+            self._take_stray(request_id)
         elif not pending.future.done():
             pending.future.set_exception(error)
+            if error.executed and not is_answered and request_id is not None:
+                self._keep_cause(request_id, pending.cause)
+
+    def _sole_request(self) -> RequestId | None:
+        """Returns the id of the request in flight; None if there is none, or several."""
+        ids = [id for id, pending in self._pending.items() if not pending.open_ended]
+        return ids[0] if len(ids) == 1 else None
+
+    def _unnamed(self, stream: RequestId | None, error: Any) -> RequestId | None:
+        """Returns the id of the request that an error without an id ends: that of its stream, or the only one.
+
+        A server that cannot read a request cannot name it. An unknown method may be that of a notification.
+        """
+        if stream is not None:
+            return stream
+        is_unknown = isinstance(error, dict) and error.get("code") == METHOD_NOT_FOUND
+        request_id = None if is_unknown else self._sole_request()
+        if request_id is not None:
+            self._keep_cause(request_id, self._pending[request_id].cause)
+        return request_id
 
     def lost(self, error: LinkLost) -> None:
         """Fails every request in flight; the link is lost (Receiver)."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import codes
 from mcp_hub.config.models import Server
-from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, salvage_id
 from mcp_hub.transport import (
     Authorization,
     Link,
@@ -143,6 +143,9 @@ class SseLink(Link):
     def _too_large(self, error: EventTooLarge, *, is_id_pending: bool) -> bool:
         """Fails the request that an oversized event answers; returns True if its id may be found at the event's end."""
         assert self._receiver is not None
+        if has_method(error.head, error.tail or b""):
+            log.warning("a message that is larger than max_frame and no answer was dropped")
+            return False
         request_id = salvage_id(error.head, error.tail or b"")
         if error.tail is None and request_id is None:
             return True
@@ -181,11 +184,15 @@ class SseLink(Link):
         try:
             value = decode(data)
         except FrameError as error:
-            request_id = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
+            head, tail = bytes(data[:4096]), bytes(data[-4096:])
+            if has_method(head, tail):
+                log.warning("a message that is not valid JSON and no answer was dropped")
+                return
+            request_id = salvage_id(head, tail)
             self._answered(request_id)
-            self._receiver.failed(
-                request_id, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE)
-            )
+            failure = LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE)
+            failure.answered = True
+            self._receiver.failed(request_id, failure)
             return
         for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):

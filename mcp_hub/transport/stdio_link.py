@@ -17,7 +17,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.era import STDERR_WARNING
-from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, salvage_id
 from mcp_hub.text import printable
 from mcp_hub.transport import (
     FrameTooLarge,
@@ -42,7 +42,9 @@ STDIN_GRACE: Final = 1.5
 TERM_GRACE: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 LAST_WORDS_GRACE: Final = 0.1
-"""Seconds for the last stderr lines to arrive after an exit; grandchildren may keep the pipe open for ever."""
+"""Seconds without output after an exit until the link is lost; grandchildren may keep the pipes open for ever."""
+LAST_LOOKS: Final = 20
+"""Looks for further output after an exit, each after half of LAST_WORDS_GRACE: a grandchild may write for ever."""
 STDERR_LINES: Final = 40
 STDERR_LINE: Final = 8192
 NOISE_LOGGED: Final = 10
@@ -244,8 +246,8 @@ class _Process(asyncio.SubprocessProtocol):
         self._invalid: deque[float] = deque(maxlen=INVALID_MESSAGES)
         self._transport: asyncio.SubprocessTransport | None = None
         self._error: LinkLost | None = None
-        self._is_ending = False
-        """Whether the link is lost as soon as all that was read has been handled."""
+        self._chunks = 0
+        """Chunks of output that were read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
@@ -262,12 +264,10 @@ class _Process(asyncio.SubprocessProtocol):
             self.stdin_pipe.write(data)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._chunks += 1
         self._lines[fd].feed(data)
 
     def _set_paused(self, fd: int, paused: bool) -> None:
-        if self._is_ending and not paused:
-            self.lose(None)
-            return
         pipe = self._transport.get_pipe_transport(fd) if self._transport is not None else None
         pipe = cast("asyncio.ReadTransport | None", pipe)
         if pipe is None or pipe.is_closing():
@@ -281,6 +281,9 @@ class _Process(asyncio.SubprocessProtocol):
         if self.muted:
             return
         if isinstance(line, OversizedLine):
+            if has_method(line.head, line.tail):
+                self._log_noise(line.head)
+                return
             text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
             self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
             return
@@ -298,11 +301,15 @@ class _Process(asyncio.SubprocessProtocol):
                 self._log_noise(line)
 
     def _handle_invalid(self, line: Line, error: FrameError) -> None:
-        if bytes(line[:4096]).lstrip()[:1] not in (b"{", b"["):
+        head, tail = bytes(line[:4096]), bytes(line[-4096:])
+        request_id = salvage_id(head, tail)
+        if head.lstrip()[:1] not in (b"{", b"[") or (request_id is None and b'"jsonrpc"' not in head + tail):
             self._log_noise(line)
             return
-        request_id = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
-        self._receiver.failed(request_id, LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY))
+        if not has_method(head, tail):
+            failure = LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY)
+            failure.answered = True
+            self._receiver.failed(request_id, failure)
         if request_id is None:
             now = asyncio.get_running_loop().time()
             self._invalid.append(now)
@@ -337,7 +344,7 @@ class _Process(asyncio.SubprocessProtocol):
         if fd == 1:
             self._lines[1].end()
             # The exit status usually follows at once, and is a better reason than "closed its stdout".
-            asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+            asyncio.get_running_loop().call_later(LAST_WORDS_GRACE / 2, self._lose_when_quiet)
         elif fd == 0:
             self.writable.set()
         elif fd == 2:
@@ -348,12 +355,31 @@ class _Process(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         self.exited.set()
         self._lose_at_end_of_output()
-        asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+        asyncio.get_running_loop().call_later(LAST_WORDS_GRACE / 2, self._lose_when_quiet)
 
     def _lose_at_end_of_output(self) -> None:
         """Reports the loss without a delay if the process has exited and all its output was read."""
         if self.exited.is_set() and {1, 2} <= self._closed_pipes:
             self.lose(None)
+
+    def _lose_when_quiet(self, looks: int = 0, chunks_before: int = -1) -> None:
+        """Reports the loss once nothing more is read. Output that waits because reading is paused is read first.
+
+        Args:
+            looks: the looks so far; those while reading was paused do not count.
+            chunks_before: the chunks that had been read at the last look.
+        """
+        if self.is_lost:
+            return
+        pipe = self._transport.get_pipe_transport(1) if self._transport is not None else None
+        pipe = cast("asyncio.ReadTransport | None", pipe)
+        is_paused = pipe is not None and not pipe.is_closing() and not pipe.is_reading()
+        waits = is_paused or any(reader.waits for reader in self._lines.values())
+        if not waits and (self._chunks == chunks_before or looks > LAST_LOOKS):
+            self.lose(None)
+            return
+        chunks = -1 if waits else self._chunks
+        asyncio.get_running_loop().call_later(LAST_WORDS_GRACE / 2, self._lose_when_quiet, looks + (not waits), chunks)
 
     async def wait_for_last_words(self) -> None:
         """Waits for the last output of a process that has exited before the event loop noticed it."""
@@ -361,17 +387,12 @@ class _Process(asyncio.SubprocessProtocol):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2 * LAST_WORDS_GRACE):
                     await self._lost_event.wait()
-            self.lose(None)
+            self._lose_when_quiet()
             await self._lost_event.wait()
 
     def lose(self, error: LinkLost | None) -> None:
         """Ends the conversation and tells the receiver, once. `error`: None if the process exited or closed stdout."""
         if self.is_lost:
-            return
-        if error is None and any(reader.waits for reader in self._lines.values()):
-            self._is_ending = (
-                True  # its last responses may still be queued; `_set_paused` goes on when they are handled
-            )
             return
         self.is_lost = True
         self._lost_event.set()

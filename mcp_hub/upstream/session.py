@@ -149,6 +149,7 @@ class UpstreamSession:
         on_progress: Progress | None = None,
         schema: dict[str, Any] | None = None,
         cause: Cause = NO_CAUSE,
+        open_ended: bool = False,
     ) -> Any:
         """Sends one request in the upstream's era and returns its result, which may be any JSON value.
 
@@ -156,6 +157,7 @@ class UpstreamSession:
             envelope: that of the client whose call caused the request.
             schema: the inputSchema of the called tool, if `needs_schemas`.
             cause: the call to which messages on the stream of this request are attributed.
+            open_ended: as for `Peer.request`.
 
         Raises:
             UpstreamAnswered: the upstream answered with an error.
@@ -172,7 +174,9 @@ class UpstreamSession:
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
         try:
-            return await self.peer.request(method, params, headers=headers, on_progress=on_progress, cause=cause)
+            return await self.peer.request(
+                method, params, headers=headers, on_progress=on_progress, cause=cause, open_ended=open_ended
+            )
         except LinkError as error:
             error.last_words = error.last_words or self.last_words
             if isinstance(error, SessionLost):
@@ -221,8 +225,7 @@ class UpstreamSession:
     @property
     def busy(self) -> bool:
         """Whether requests are waiting for responses, apart from the one that listens for changes."""
-        listening = self._listening is not None and not self._listening.done()
-        return self.peer.in_flight > (1 if listening and not self._cannot_listen else 0)
+        return self.peer.in_flight > 0
 
     @property
     def announces_changes(self) -> bool:
@@ -310,7 +313,7 @@ class UpstreamSession:
         while not self.lost.is_set():
             started_at = asyncio.get_running_loop().time()
             try:
-                await self.request(eras.LISTEN, {"notifications": filters})
+                await self.request(eras.LISTEN, {"notifications": filters}, open_ended=True)
             except UpstreamAnswered as error:
                 if error.code == METHOD_NOT_FOUND:
                     self._cannot_listen = True

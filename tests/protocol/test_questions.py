@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.errors import ProtocolError
+from mcp_hub.protocol import questions
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.questions import (
     MAX_ENTRIES,
@@ -116,3 +117,18 @@ def test_a_request_state_not_made_by_the_hub_is_passed_unchanged(state: str) -> 
     params = {"requestState": state}
     expected = (params, 0) if not state.startswith("mcp-hub-asked:") else without_count(params)
     assert without_count(params) == expected
+
+
+@pytest.mark.anyio
+async def test_a_modern_server_may_say_any_number_of_times_that_it_needs_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(questions, "_POLL", (0.0,))
+
+    async def resend(params: dict[str, Any]) -> dict[str, Any]:
+        rounds = int(params["requestState"])
+        return {"resultType": "input_required", "requestState": str(rounds + 1)} if rounds < 200 else {"rounds": rounds}
+
+    first = {"resultType": "input_required", "requestState": "1"}
+    rules = QuestionRules("a")
+    assert await questions.resolve_input_requests(first, rules, None, CallQuestions(), resend) == {"rounds": 200}

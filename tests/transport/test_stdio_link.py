@@ -16,7 +16,7 @@ from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, reaper
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.peer import Peer, nothing_offered
-from mcp_hub.transport.stdio_link import STDIN_GRACE, TERM_GRACE, StdioLink
+from mcp_hub.transport.stdio_link import LAST_WORDS_GRACE, STDIN_GRACE, TERM_GRACE, StdioLink
 from tests.fakes.client import FAKE, PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +103,76 @@ async def test_an_answer_that_is_not_json_ends_its_call_at_once() -> None:
     async with talking(*python(ANSWERS.format(b'{"jsonrpc":"2.0","id":1,"result":oops}\n'))) as talk:
         with pytest.raises(LinkError):
             await talk.call("anything")
+
+
+ANSWER = b'{"jsonrpc":"2.0","id":1,"result":{"n":1}}\n'
+
+
+async def test_an_error_without_an_id_ends_the_one_request_in_flight() -> None:
+    program = ANSWERS.format(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}\n')
+    async with talking(*python("import sys; sys.stdin.readline();" + program)) as talk:
+        listening = asyncio.ensure_future(talk.peer.request("subscriptions/listen", open_ended=True))
+        with pytest.raises(UpstreamAnswered) as caught:
+            await talk.call("anything")
+        assert caught.value.code == -32700
+        assert not listening.done()
+        listening.cancel()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"%s"}}\n',
+        b'{"jsonrpc":"2.0","params":{"data":"%s"},"method":"notifications/message"}\n',
+        b'{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"data":"%s"}}\n',
+    ],
+)
+@pytest.mark.parametrize("data", [b"x" * 20_000, rb"\x"], ids=["oversized", "invalid"])
+async def test_an_unreadable_notification_or_request_of_a_server_ends_no_call(message: bytes, data: bytes) -> None:
+    async with talking(*python(ANSWERS.format(message % data + ANSWER)), max_frame=10_000) as talk:
+        assert await talk.call("anything") == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[INFO] the server has started\n",
+        b"{'a': 1}\n",
+        b'{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"unknown notification"}}\n',
+    ],
+)
+async def test_a_line_that_is_certainly_no_answer_ends_no_call(line: bytes) -> None:
+    async with talking(*python(ANSWERS.format(30 * line + ANSWER))) as talk:
+        assert await talk.call("anything") == {"n": 1}
+
+
+async def test_the_last_answer_of_a_process_that_exits_while_reading_is_paused_is_read() -> None:
+    program = f"import os, sys; sys.stdin.readline(); os.write(1, {ANSWER!r}); os._exit(0)"
+    async with talking(*python(program)) as talk:
+        call = asyncio.ensure_future(talk.call("anything"))
+        await asyncio.sleep(0)
+        talk.children.pause_reading()
+        async with asyncio.timeout(PATIENCE):
+            while alive(talk.link.pid or 0):
+                await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):  # the loss that must not come before the answer
+            async with asyncio.timeout(5 * LAST_WORDS_GRACE):
+                await talk.lost.wait()
+        talk.children.resume_reading()
+        assert await call == {"n": 1}
+        async with asyncio.timeout(PATIENCE):
+            await talk.lost.wait()
+
+
+async def test_the_last_answer_behind_a_flood_of_lines_is_read_after_the_exit() -> None:
+    program = (
+        "import os, sys; sys.stdin.readline(); data = b'{}\\n' * 300_000 + " + repr(ANSWER) + "\n"
+        "while data: data = data[os.write(1, data):]\n"
+        "os._exit(0)"
+    )
+    async with talking(*python(program)) as talk:
+        assert await talk.call("anything") == {"n": 1}
+        assert talk.peer.received_count > 300_000
 
 
 async def test_invalid_utf8_in_an_answer_is_replaced_not_fatal() -> None:
