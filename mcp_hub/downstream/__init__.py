@@ -40,7 +40,17 @@ MAX_IN_FLIGHT = 1024
 """The most requests of one caller that run at the same time; one more is answered `overloaded`."""
 
 Send = Callable[[Message], None]
-"""Puts a message on one stream to the client; never blocks, and drops it if the stream is closed or full."""
+"""Puts a message on one stream to the client. It never blocks.
+
+If the stream is closed or full, it drops a notification and raises ProtocolError for a question.
+"""
+
+
+def not_delivered(message: Message) -> None:
+    """Drops a notification that cannot be sent. Raises ProtocolError for a question, whose server waits for it."""
+    if "method" in message and "id" in message:
+        text = f"{message['method']} cannot be asked: the client takes no questions here, or has not read the others."
+        raise ProtocolError(INVALID_REQUEST, text)
 
 
 class Caller:
@@ -273,7 +283,7 @@ class ClientQuestions:
         """Asks the client and returns its result; `send` is the stream of the request that caused the question.
 
         If the task is cancelled, the client is told. Raises ClientAnswered for the client's error, ProtocolError if the
-        client goes away or has too many open questions.
+        client goes away, cannot be asked, or has too many open questions.
         """
         if len(self._pending) >= MAX_ASKED:
             raise ProtocolError(INVALID_REQUEST, f"The client has {MAX_ASKED} questions to answer already.")

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
-from mcp_hub.downstream import encoded
+from mcp_hub.downstream import encoded, not_delivered
 from mcp_hub.policy.quotas import LARGE, Share
+from mcp_hub.protocol.era import CANCELLED
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event, prime
 
@@ -20,7 +21,8 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 class Outbox:
     """The encoded messages that wait for one stream, in order.
 
-    It is bounded: notifications above the bounds are dropped and counted; answers are always kept.
+    It is bounded: notifications above the bounds are dropped and counted, and questions refused. Answers and the
+    cancellation of a question are always kept.
     """
 
     def __init__(self, share: Share | None = None) -> None:
@@ -60,10 +62,14 @@ class Outbox:
         self._bytes = 0
 
     def put(self, message: Any) -> None:
-        """Adds a message, a list of them as a batch, or the text of one. Never blocks, never raises."""
+        """Adds a message, a list of them as a batch, or the text of one. Never blocks.
+
+        Raises ProtocolError for a question if it is full.
+        """
         method = message.get("method") if isinstance(message, dict) else None
-        if method is not None and self.full:
+        if method is not None and self.full and method != CANCELLED:
             self.dropped += 1
+            not_delivered(message)
             return
         data = message if isinstance(message, bytes) else encoded(message)
         self._waiting.append((data, method))

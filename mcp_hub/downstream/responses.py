@@ -7,7 +7,16 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mcp_hub.downstream import Caller, Send, declined, encode_answer, encoded, error_response, event_stream
+from mcp_hub.downstream import (
+    Caller,
+    Send,
+    declined,
+    encode_answer,
+    encoded,
+    error_response,
+    event_stream,
+    not_delivered,
+)
 from mcp_hub.downstream.event_stream import EventLog, Outbox
 from mcp_hub.downstream.handshake_session import REMEMBERED, Resumable
 from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
@@ -78,8 +87,9 @@ class Responder:
         """Does `work` and writes the response. `payload`: the request or batch. `share`: its caller's.
 
         The work is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`:
-        whether the client accepts an event stream; else notifications are dropped. `status(answer)` returns the HTTP
-        status of an answer that is not a stream, which is 200 without it. Raises ClientGone.
+        whether the client accepts an event stream; else notifications are dropped and questions refused.
+        `status(answer)` returns the HTTP status of an answer that is not a stream, which is 200 without it. Raises
+        ClientGone.
         """
         task = reply.task or asyncio.current_task()
         assert task is not None  # this coroutine runs in a task
@@ -98,7 +108,7 @@ class Responder:
         request.watch(writer.client_gone)
         failed = False
         try:
-            answer = await work(writer.put if streams else _drop)
+            answer = await work(writer.put if streams else not_delivered)
         except asyncio.CancelledError:
             _uncancel()
             answer = None
@@ -154,10 +164,6 @@ def _uncancel() -> None:
         task.uncancel()
 
 
-def _drop(message: Message) -> None:
-    """Drops a notification: the client accepts no event stream."""
-
-
 class ResponseWriter:
     """Writes the response to one request, which the task `task` works on.
 
@@ -191,7 +197,7 @@ class ResponseWriter:
         """Whether the client has gone and may come back."""
 
     def put(self, message: Message) -> None:
-        """Sends a notification to the client. Never blocks, never raises."""
+        """Sends a notification or question to the client (Send)."""
         self._open().put(message)
 
     def on_silence(self) -> None:
@@ -250,19 +256,26 @@ class ResponseWriter:
             self._outbox.news.set()  # ends the writing task
         if self.work_done:
             return
-        if self._resumable is not None and self._log is not None and self._reply.streams:
-            self._detached = True
-            self._resumable.streams.keep(self._log, self._task.cancel)
+        if self._log is not None and self._reply.streams and (self.primes or self._log.written):
+            self._detach()
         else:
             self._task.cancel()
+
+    def _detach(self) -> None:
+        """Keeps the stream for a client that comes back."""
+        self._detached = True
+        if self._log is not None and self._resumable is not None:
+            if self.work_done:
+                self._resumable.streams.keep(self._log, None, REMEMBERED)
+            else:
+                self._resumable.streams.keep(self._log, self._task.cancel)
 
     def _hand_over(self) -> None:
         """Hands the stream over to another response, as its client has come back already."""
         self._request.unwatch()
-        self.client_gone()
-        if self.work_done and self._log is not None and self._resumable is not None:
-            self._detached = True
-            self._resumable.streams.keep(self._log, None, REMEMBERED)
+        if self._outbox is not None:
+            self._outbox.news.set()  # ends the writing task
+        self._detach()
         self._reply.give_up()
 
     def put_answer(self, answer: bytes | None) -> None:

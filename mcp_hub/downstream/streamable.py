@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import MAX_IN_FLIGHT, Caller
+from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, not_delivered
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
 from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
@@ -202,7 +202,8 @@ class ModernEndpoint:
             await refuse_with(reply, 503, error, request_id, [(b"retry-after", b"1")])
             return
         # Each request gets a caller of its own: two clients of one principal may use the same id at the same time.
-        caller = Caller(principal, _unreachable)
+        # It cannot be reached outside of this request.
+        caller = Caller(principal, not_delivered)
         self._running.setdefault(principal, set()).add(caller)
         try:
             await self._responder.respond(
@@ -239,7 +240,3 @@ def _status(answer: Message) -> int:
     error = answer.get("error")
     code = error.get("code") if isinstance(error, dict) else None
     return eras.HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
-
-
-def _unreachable(message: Message) -> None:
-    """Drops a message: in the modern era a client cannot be reached outside of its requests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import Caller, Send
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.app import App, serve_network
-from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
 from mcp_hub.policy.quotas import Backlog
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Raw
@@ -115,13 +116,13 @@ class ScriptedDispatcher:
             caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
             return {"result": {**complete, **caching, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
         if method == "tools/call":
-            text = await self._call(params, send)
+            text = await self._call(caller, params, send)
             return {"result": {**complete, "content": [{"type": "text", "text": text}]}}
         if method == "ping":
             return {"result": {}}
         return {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
 
-    async def _call(self, params: dict[str, Any], send: Send) -> str:
+    async def _call(self, caller: Caller, params: dict[str, Any], send: Send) -> str:
         name, arguments = params["name"], params.get("arguments") or {}
         token = params.get("_meta", {}).get(eras.PROGRESS_TOKEN, "t")
         if name == "progress":
@@ -129,6 +130,13 @@ class ScriptedDispatcher:
                 send(progress(step, "." * arguments.get("size", 0), token))
         elif name == "then-wait":
             send(progress(0, token=token))
+        elif name == "ask":
+            for step in range(arguments.get("steps", 0)):
+                send(progress(step, token=token))
+            try:
+                return json.dumps(await caller.questions.ask("roots/list", {}, send))
+            except ProtocolError as error:
+                return f"refused: {error.code}"
         elif name == "boom":
             raise RuntimeError("a secret of the hub")
         if name in ("wait", "then-wait"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream import handshake_session, responses
+from mcp_hub.downstream import event_stream, handshake_session, responses
 from mcp_hub.downstream.event_stream import MAX_KEPT, MAX_KEPT_BYTES, RETRY, EventLog
 from mcp_hub.downstream.handshake_session import MAX_STREAMS, RetentionBudget, SessionStreams
 from tests.downstream.fronts import HANG_BOUND
@@ -77,6 +77,18 @@ async def test_a_stream_can_be_resumed_while_its_old_connection_looks_open(answe
             assert "result" in (await connection.event())[1]
             assert await connection.event() == ("end", None)
         assert not served.dispatcher.cancelled.is_set()
+
+
+@pytest.mark.parametrize("last", ["1-99", "1-", "01-7", "2-0"])
+async def test_a_bad_event_id_leaves_the_response_alone(last: str) -> None:
+    async with serving() as served, connected(served) as healthy:
+        session = await initialized(served)
+        healthy.send(request(served, "POST", "/mcp", session, call("then-wait")))
+        await healthy.head()
+        assert (await healthy.event())[1]["method"] == "notifications/progress"
+        assert (await fetch(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)])).status == 400
+        served.dispatcher.release.set()
+        assert "result" in (await healthy.event())[1]
 
 
 async def test_undelivered_events_are_replayed_in_order() -> None:
@@ -166,6 +178,27 @@ async def test_clients_of_earlier_revisions_get_no_priming_event() -> None:
         connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 1})))
         await connection.head()
         assert (await connection.chunk()).startswith(b"id: 1-1\ndata: {")
+
+
+async def test_a_call_is_cancelled_if_its_client_has_no_event_id_to_come_back_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.01)
+    async with serving() as served:
+        session = await initialized(served, version="2025-06-18")
+        async with connected(served) as connection:
+            connection.send(request(served, "POST", "/mcp", session, call("wait")))
+            await connection.head()
+            assert await connection.event() == ("comment", None)
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+
+
+async def test_a_client_of_an_earlier_revision_comes_back_with_the_id_of_a_message() -> None:
+    async with serving() as served:
+        session = await initialized(served, version="2025-06-18")
+        async with resumed_stream(served, session, await interrupted_call(served, session)) as connection:
+            served.dispatcher.release.set()
+            assert "result" in (await connection.event())[1]
 
 
 async def test_unsolicited_messages_wait_for_the_resumption_of_the_standing_stream() -> None:

@@ -13,7 +13,9 @@ import pytest
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.event_stream import MAX_BYTES, MAX_WAITING, Outbox
+from mcp_hub.errors import ProtocolError
 from mcp_hub.policy import quotas
+from mcp_hub.protocol.era import CANCELLED
 from mcp_hub.transport.http1 import exchange, send_buffer, server_connection
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.raw_http import (
@@ -72,6 +74,46 @@ async def test_a_flood_of_progress_is_reduced_and_its_response_kept() -> None:
             steps += 1
         assert 0 < steps <= MAX_WAITING
         assert answer["result"]["content"][0]["text"] == "the answer"
+
+
+def test_the_cancellation_of_a_question_is_kept_though_the_stream_is_full() -> None:
+    outbox = Outbox()
+    question = {"jsonrpc": "2.0", "id": "hub-1", "method": "roots/list"}
+    outbox.put(question)
+    for step in range(MAX_WAITING):
+        outbox.put(progress(step))
+    with pytest.raises(ProtocolError):
+        outbox.put({**question, "id": "hub-2"})
+    outbox.put({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": "hub-1"}})
+    waiting = [json.loads(data) for data in iter(outbox.take, None)]
+    assert [message.get("id") for message in waiting if "id" in message] == ["hub-1"]
+    assert waiting[-1]["method"] == CANCELLED
+
+
+async def test_a_question_for_a_full_stream_is_refused_and_asked_again_when_it_is_read() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        async with connected(served) as connection:
+            connection.send(request(served, "POST", "/mcp", session, call("ask", {"steps": MAX_WAITING + 1})))
+            await connection.head()
+            while "result" not in (answer := (await connection.event())[1]):
+                assert answer["method"] == "notifications/progress"
+            assert answer["result"]["content"][0]["text"] == "refused: -32600"
+        async with connected(served) as connection:
+            connection.send(request(served, "POST", "/mcp", session, call("ask", {"steps": 1})))
+            await connection.head()
+            assert "method" in (await connection.event())[1]
+            question = (await connection.event())[1]
+            result = json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}}).encode()
+            assert (await fetch(served, "POST", "/mcp", session, result)).status == 202
+            assert (await connection.event())[1]["result"]["content"][0]["text"] == '{"roots": []}'
+
+
+async def test_a_client_that_accepts_no_stream_is_not_asked() -> None:
+    async with serving() as served:
+        session = [line for line in await initialized(served) if line[0] != "Accept"]
+        answer = await fetch(served, "POST", "/mcp", [*session, ("Accept", "application/json")], call("ask"))
+        assert answer.json["result"]["content"][0]["text"] == "refused: -32600"
 
 
 async def test_a_client_that_does_not_read_does_not_delay_others() -> None:

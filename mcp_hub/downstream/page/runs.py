@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Caller, Respondent
+from mcp_hub.downstream import Caller, Respondent, not_delivered
 from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, not_found
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.downstream.page.static_files import CONFINED
@@ -185,7 +185,7 @@ class RunsPart:
         if caller is None:
             if not any(owner is session for owner, *_ in self._callers):
                 session.on_end.append(lambda: self._forget(session))
-            caller = self._callers[key] = Caller(principal, _unreachable)
+            caller = self._callers[key] = Caller(principal, not_delivered)
             self._own.add(caller)
             caller.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)
             clients = self._dispatcher.hub.clients
@@ -318,7 +318,3 @@ async def _wait(news: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await news.wait()
     return news.is_set()
-
-
-def _unreachable(message: Message) -> None:
-    """Drops a message: the page cannot be reached outside of its runs."""

@@ -18,6 +18,7 @@ from mcp_hub.downstream.replicas.forwarding import (
 )
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.responses import read_body
+from mcp_hub.errors import ProtocolError
 from mcp_hub.protocol.frames import FrameError, decode
 from mcp_hub.security import PEER, Principal
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
@@ -104,7 +105,7 @@ class ForwardEndpoint:
         if session is not None:
             try:
                 session.standing.put_once(decode(body))
-            except (FrameError, AttributeError):
+            except (FrameError, AttributeError, ProtocolError):
                 session = None
         await reply.send(202 if session is not None else 404)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Respondent
+from mcp_hub.downstream import Respondent, error_response, not_delivered
 from mcp_hub.downstream.replicas.forwarding import PUSH, RESTORE, ForwardClient, Headers
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges
 from mcp_hub.downstream.replicas.stored_events import EventId, SessionEvents, stream_of
 from mcp_hub.downstream.replicas.watched_resources import AGAIN_AFTER, WatchedResources
-from mcp_hub.errors import Overloaded
+from mcp_hub.errors import Overloaded, ProtocolError
 from mcp_hub.protocol.era import LOG_LEVELS, UPDATED
 from mcp_hub.protocol.frames import Message, encode
 from mcp_hub.security import Principal
@@ -259,6 +259,8 @@ class SharedSessions:
             self._in_background(partial(self._push, session))
         elif len(queue) < MAX_PUSHED:
             queue.append(message)
+        else:
+            not_delivered(message)
         return True
 
     async def _push(self, session: HandshakeSession) -> None:
@@ -268,10 +270,15 @@ class SharedSessions:
             while queue:
                 owner = self._members.find((ownership and ownership.owner) or "")
                 message = queue.popleft()
-                if owner is None:
-                    session.standing.put_once(message)
-                else:
-                    await self._client.tell(owner, session.principal, headers_of(session), encode(message), PUSH)
+                try:
+                    if owner is None:
+                        session.standing.put_once(message)
+                    elif not await self._client.tell(
+                        owner, session.principal, headers_of(session), encode(message), PUSH
+                    ):
+                        not_delivered(message)
+                except ProtocolError as error:
+                    session.caller.take_answer(error_response(message["id"], error))
         finally:
             del self._push_queues[session.id]  # the next message begins another task
 

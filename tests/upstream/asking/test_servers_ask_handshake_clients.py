@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import types
 from mcp.client.client import Client
@@ -247,6 +248,25 @@ async def test_over_a_network_each_client_answers_the_requests_of_its_own_calls(
             received = received["result"] if "result" in received else received["key0"]
             assert received["content"] == {"name": name}
     assert (len(first_messages), len(second_messages)) == (2, 1)
+
+
+@pytest.mark.parametrize("entry", [asking(), asking(session="client")], ids=["shared", "a session each"])
+async def test_a_question_is_refused_if_its_client_accepts_no_event_stream(
+    tmp_path: Path, entry: dict[str, Any]
+) -> None:
+    async with (
+        network_hub(tmp_path / "hub", {"a": entry}) as (_, base),
+        httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers={"accept": "application/json"}) as http,
+    ):
+        hello = {"protocolVersion": "2025-11-25", "capabilities": ALL, "clientInfo": {"name": "raw", "version": "1"}}
+        answer = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+        session = {"mcp-session-id": answer.headers["mcp-session-id"]}
+        await http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
+        params = {"name": "a__ask", "arguments": QUESTION}
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+        answer = await http.post("/mcp", json=call, headers=session)
+        received = json.loads(answer.json()["result"]["content"][0]["text"])
+        assert received["error"]["code"] == -32600
 
 
 async def test_a_shared_server_may_not_request_what_its_entry_forbids(tmp_path: Path) -> None:
