@@ -305,6 +305,7 @@ class _Run:
                 on_progress=None,
                 notes=[],
                 attempts=0,
+                has_token=False,
                 deadlines=deadlines,
                 questions=CallQuestions(deadlines),
                 label=f"{self._id}.{self._call_count}",

@@ -73,6 +73,8 @@ class Call(msgspec.Struct, eq=False):
     """What policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
     """Requests sent to the upstream."""
+    has_token: bool = False
+    """Whether it has taken its tokens of the server's rates, which hold for all its attempts."""
     label: str | None = None
     """The id of the call in records and spans; None: one is assigned."""
     fallback: str | None = None

@@ -283,8 +283,9 @@ class LimitsPolicy:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call when it has a slot. Raises Overloaded, with the seconds to wait before another try."""
         server = call.route.upstream
-        if server in self._rate_limited:
+        if server in self._rate_limited and not call.has_token:
             await self._check_rate(server, call)
+            call.has_token = True
         if call.nested:
             return await call_next(call)  # the outer call holds a slot: waiting for another could deadlock
         slots = self._slots[server]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from pathlib import Path
 
 import pytest
 
+from mcp_hub import Hub
 from mcp_hub.catalog import Route
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
@@ -186,6 +188,18 @@ async def test_the_call_rate_is_counted_for_all_callers_and_for_each() -> None:
     desk.clock.now = 1
     await desk.come("a3", "a")
     assert desk.through == ["a1", "b1", "a3"]
+
+
+async def test_a_call_takes_one_token_for_all_its_attempts() -> None:
+    gone = {"command": sys.executable, "args": ["-c", ""], "retry": {"attempts": 3, "backoff": 0.01, "max_backoff": 0.02}}
+    config = {"servers": {"fake": fake(limits={"rate": 0.001}), "gone": {**gone, "limits": {"rate_per_caller": 0.001}}}}
+    async with Hub(config) as program, asyncio.timeout(PATIENCE):  # each first call connects the server, and is tried
+        assert (await program.call("fake", "echo", {"text": "x"}))["content"][0]["text"] == "x"
+        failed = await program.call("gone", "echo", {"text": "x"})
+        assert failed["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        for server in ("fake", "gone"):
+            refused = await program.call(server, "echo", {"text": "x"})
+            assert refused["_meta"]["mcp-hub/error"]["code"] == "overloaded"
 
 
 async def test_too_many_concurrent_calls_are_overloaded_with_a_retry_time(tmp_path: Path) -> None:
