@@ -119,6 +119,13 @@ def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
     return UnknownName(code, f"Unknown {kind.unknown}: {exposed}", data)
 
 
+def without_output_schema(item: Item) -> Item:
+    """Returns a tool without its output schema, as clients refuse results that do not fit it."""
+    if not isinstance(item.wire, dict) or "outputSchema" not in item.wire:
+        return item
+    return msgspec.structs.replace(item, wire={key: value for key, value in item.wire.items() if key != "outputSchema"})
+
+
 class Policy(Protocol):
     """One policy. Both methods decide by the upstream's id and the original name, never by the exposed one."""
 

@@ -19,7 +19,7 @@ from mcp_hub.errors import (
     ServerUnavailable,
     UpstreamAnswered,
 )
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, PolicyParts, without_output_schema
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.selection import ToolNames
@@ -75,8 +75,10 @@ class FallbackPolicy:
         return cls(FALLBACK.of(parts.config), parts.scrape, parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
+        """Removes the output schema of scraping tools, as a page that the hub fetches has no structured content."""
+        if not self._rules.on:
+            return items
+        return [without_output_schema(item) if self.concerns(item.route) else item for item in items]
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the route is a scraping tool."""

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
-
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.entry_rules import PostProcessStep, TokenLimit
 from mcp_hub.config.field_types import check_of
@@ -15,7 +13,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, parsed_key
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, PolicyParts, without_output_schema
 from mcp_hub.policy.long_results import (
     META_KEY,
     LongResults,
@@ -136,14 +134,7 @@ class ShapeResult:
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Removes the output schema of tools whose steps may change `structuredContent`, which would violate it."""
-        return [self._without_output_schema(item) for item in items]
-
-    def _without_output_schema(self, item: Item) -> Item:
-        if not isinstance(item.wire, dict) or "outputSchema" not in item.wire or not self._changes(item.route):
-            return item
-        return msgspec.structs.replace(
-            item, wire={key: value for key, value in item.wire.items() if key != "outputSchema"}
-        )
+        return [without_output_schema(item) if self._changes(item.route) else item for item in items]
 
     def _steps(self, route: Route) -> tuple[PostProcessStep, ...]:
         return (*self._servers[route.upstream].postprocess, *self._rules[route].postprocess)

@@ -113,9 +113,11 @@ class LocalTool:
         definition: Json = {"name": self.name, "description": description, "inputSchema": schema}
         if mark.title:
             definition["title"] = mark.title
-        output = None if mark.json_schema is not None else output_schema(hints_of(self.function, ()).get("return"))
-        if output is not None:
-            definition["outputSchema"] = output
+        # A generator may yield nothing, and a post-processed result has no structured content.
+        if mark.json_schema is None and mark.postprocess is None and not self.is_stream:
+            output = output_schema(hints_of(self.function, ()).get("return"))
+            if output is not None:
+                definition["outputSchema"] = output
         if mark.annotations:
             definition["annotations"] = dict(mark.annotations)
         if mark.tags:

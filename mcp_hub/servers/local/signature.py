@@ -237,15 +237,6 @@ class ModelExtension:
         return values
 
 
-_OF_CHUNKS: Final = (
-    abc.Generator,
-    abc.AsyncGenerator,
-    abc.Iterator,
-    abc.AsyncIterator,
-    abc.Iterable,
-    abc.AsyncIterable,
-)
-"""Generic types whose first argument is the type of each chunk, and so of the result."""
 _OF_A_RESULT: Final = (abc.Awaitable, abc.Coroutine)
 """Generic types whose last argument is the type of the result."""
 
@@ -271,9 +262,9 @@ def output_schema(hint: Any) -> dict[str, Any] | None:
 
 
 def _inner_hint(hint: Any) -> Any:
-    """Returns the type inside `Annotated`, generators and coroutines."""
+    """Returns the type inside `Annotated` and coroutines."""
     while True:
         origin, inner = get_origin(hint), get_args(hint)
-        if not inner or (origin is not Annotated and origin not in (*_OF_CHUNKS, *_OF_A_RESULT)):
+        if not inner or (origin is not Annotated and origin not in _OF_A_RESULT):
             return hint
         hint = inner[-1] if origin in _OF_A_RESULT else inner[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.fakes.client import fake, hub
+from tests.fakes.client import PATIENCE, fake, hub
 from tests.fakes.loopback_site import loopback_site
+from tests.fakes.network import network_hub, sdk
 from tests.policy.tries.counted import counting, written
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +62,46 @@ async def test_the_hub_fetches_the_page_itself_if_the_server_dies_and_notes_it(
     assert "MarkItDown" in result["content"][-1]["text"]
     assert written(tmp_path, f"did {tool}") == 1
     assert ("resultType" in result) is modern
+
+
+FASTMCP = """
+import os
+from fastmcp import FastMCP
+
+server = FastMCP("scraper")
+
+@server.tool
+def scrape(url: str) -> str:
+    if "page" in url:
+        os._exit(1)
+    return url
+
+@server.tool
+def other(url: str) -> str:
+    return url
+
+server.run(show_banner=False)
+"""
+
+
+async def test_a_client_that_checks_output_schemas_accepts_the_page(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(FASTMCP)
+    servers = {"c": {"command": sys.executable, "args": [str(program)], "retry": "off"}}
+    async with (
+        site() as (base, _),
+        network_hub(tmp_path / "hub", servers, **ALLOWED) as (_, hub_base),
+        sdk(f"{hub_base}/mcp", "modern") as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert listed["c__scrape"].output_schema is None
+        assert listed["c__other"].output_schema is not None
+        page = await client.call_tool("c__scrape", {"url": f"{base}/page"})
+        own = await client.call_tool("c__scrape", {"url": "own"})
+    assert page.meta is not None
+    assert page.meta["mcp-hub/fallback"]["used"] == "markitdown"
+    assert own.structured_content == {"result": "own"}
 
 
 async def test_the_first_error_is_reported_if_the_fallback_fails_too(tmp_path: Path) -> None:

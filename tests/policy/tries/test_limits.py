@@ -191,7 +191,11 @@ async def test_the_call_rate_is_counted_for_all_callers_and_for_each() -> None:
 
 
 async def test_a_call_takes_one_token_for_all_its_attempts() -> None:
-    gone = {"command": sys.executable, "args": ["-c", ""], "retry": {"attempts": 3, "backoff": 0.01, "max_backoff": 0.02}}
+    gone = {
+        "command": sys.executable,
+        "args": ["-c", ""],
+        "retry": {"attempts": 3, "backoff": 0.01, "max_backoff": 0.02},
+    }
     config = {"servers": {"fake": fake(limits={"rate": 0.001}), "gone": {**gone, "limits": {"rate_per_caller": 0.001}}}}
     async with Hub(config) as program, asyncio.timeout(PATIENCE):  # each first call connects the server, and is tried
         assert (await program.call("fake", "echo", {"text": "x"}))["content"][0]["text"] == "x"

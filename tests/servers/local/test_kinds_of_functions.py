@@ -66,6 +66,14 @@ def counting() -> Generator[Total, None, None]:
     yield Total(total=2)
 
 @tool
+def total() -> Total:
+    return Total(total=1)
+
+@tool(postprocess=lambda call, response: response)
+def processed_total() -> Total:
+    return Total(total=1)
+
+@tool
 def nothing() -> Generator[str, None, None]:
     return
     yield
@@ -328,10 +336,12 @@ async def test_a_post_processor_can_change_keep_or_withhold_every_chunk(client: 
     assert "louder" in withheld["content"][0]["text"]
 
 
-async def test_a_generators_output_schema_is_that_of_its_chunks(client: StdioClient) -> None:
+async def test_tools_whose_results_may_lack_a_value_have_no_output_schema(client: StdioClient) -> None:
     tools = await listed(client)
-    assert tools["counting"]["outputSchema"]["properties"] == {"total": {"type": "integer"}}
-    assert not [name for name in ("plain", "generator", "async_generator") if "outputSchema" in tools[name]]
+    assert tools["total"]["outputSchema"]["properties"] == {"total": {"type": "integer"}}
+    names = ("plain", "generator", "async_generator", "counting", "processed_total")
+    assert not [name for name in names if "outputSchema" in tools[name]]
+    assert (await client.call("local__processed_total"))["content"] == [{"type": "text", "text": '{"total":1}'}]
 
 
 async def test_concurrent_calls_of_one_function_do_not_mix(client: StdioClient) -> None:
