@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -113,8 +114,10 @@ def _may_be_secret(name: str, text: str) -> bool:
 def _literal_spans(text: str, scope: VariableScope) -> list[SecretSpan]:
     """Returns the spans of secrets beside the variables of a text, such as in `postgres://me:password@${HOST}/db`."""
     spans = []
+    variables = list(scope.tokens.finditer(text))  # of the whole text, as a span may end within a variable
+    starts = [variable.start() for variable in variables]
     for begin, end in likely_secrets(text):
-        for token in (*scope.tokens.finditer(text, begin, end), None):
+        for token in (*variables[bisect_left(starts, begin) : bisect_left(starts, end)], None):
             literal_end = token.start() if token is not None else end
             literal = text[begin:literal_end].strip("\"'\\ ")
             # Before the variable of a password stands the name of its user.

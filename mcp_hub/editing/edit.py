@@ -23,13 +23,17 @@ from mcp_hub.editing import EditedText, EditRefused, Placement, Syntax, get, has
 from mcp_hub.errors import HubError
 from mcp_hub.security.file_lock import locked_directory
 from mcp_hub.security.private_files import FileTooLarge, read_regular
-from mcp_hub.security.redaction import Redactor
+from mcp_hub.security.redaction import MASK, Redactor
+from mcp_hub.security.redaction.heuristics import masked_spans
 from mcp_hub.text import printable
 
 MAX_LINES: Final = 20_000
 """The maximum number of lines of a file to compare. Comparing takes time up to the product of both numbers."""
-_REFERENCE: Final = re.compile(r"[+\- ]\s*[\"']?[\w.-]+[\"']?\s*[:=]\s*[\"']?\$\{(?:file|keyring|env):[^{}]*\}[\"']?,?")
-"""A line of a diff whose value only refers to a secret."""
+_REFERENCE: Final = re.compile(
+    r"[\"']?(?:(?:bearer|basic|token) |[\w+.-]+://)?\$\{(?:file|keyring|env):[^{}]*(?:\}(?:@[\w.:/-]*)?[\"']?)?",
+    re.IGNORECASE,
+)
+"""A value that only refers to a secret, up to the last brace or beyond it."""
 _LINE: Final = 400
 """The maximum length of a line in a diff, in characters."""
 
@@ -67,7 +71,7 @@ class Edit(msgspec.Struct, frozen=True):
         path = printable(str(self.path))
         names = [path if content is not None else os.devnull for content in (self.before, self.after)]
         if self.secret:
-            size = len(self.after or b"")
+            size = len(self.after or self.before or b"")
             return [f"--- {names[0]}", f"+++ {names[1]}", f"@@ a secret, {size} bytes, not shown; mode 0600 @@"]
         texts = [(content or b"").decode("utf-8", "backslashreplace") for content in (self.before, self.after)]
         redactor = Redactor(_secrets(self.path, *texts))
@@ -76,8 +80,7 @@ class Edit(msgspec.Struct, frozen=True):
             return [f"--- {names[0]}", f"+++ {names[1]}", "@@ too many lines to show the difference @@"]
         diff_lines = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
         redacted_lines = [
-            line if number < 2 or _REFERENCE.fullmatch(line) else redactor.text(line)
-            for number, line in enumerate(diff_lines)
+            line if number < 2 else _with_references(line, redactor.text(line)) for number, line in enumerate(diff_lines)
         ]
         return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in redacted_lines]
 
@@ -125,6 +128,19 @@ def _secrets(path: Path, *texts: str) -> Iterator[str]:
     for text in texts:
         with contextlib.suppress(EditRefused):
             yield from secret_texts(parse(text, syntax_of(path.name)).tree)
+
+
+def _with_references(line: str, redacted: str) -> str:
+    """Returns the redacted form of a line with the values that only refer to a secret, which are none themselves."""
+    if "${" not in line:
+        return redacted
+    hidden, shown, at = "", "", 0
+    for begin, end in masked_spans(line, redacted):
+        value = line[begin:end]
+        hidden += line[at:begin] + MASK
+        shown += line[at:begin] + (value if _REFERENCE.fullmatch(value) else MASK)
+        at = end
+    return shown + line[at:] if hidden + line[at:] == redacted else redacted
 
 
 def read_bytes(path: Path) -> bytes | None:

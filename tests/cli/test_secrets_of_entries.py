@@ -115,6 +115,30 @@ def test_an_imported_server_gets_the_same_texts_though_its_entry_has_no_secret(
     assert {name: headers.get(name) for name in HEADERS} == HEADERS
 
 
+def test_the_references_of_an_imported_entry_are_shown_and_not_advised_on(
+    home: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    moved = {
+        "local": {
+            "command": sys.executable,
+            "args": ["--dsn", "me:s3cret61@tcp(127.0.0.1:1)/x", "--token=s3cret62"],
+            "env": {"DATABASE_URL": "mysql://me:s3cret63@127.0.0.1/x", "A_TOKEN": "s3cret64"},
+        },
+        "dsn": {"url": "http://127.0.0.1:1/mcp?api_key=s3cret65", "headers": {"Authorization": "Bearer s3cret66"}},
+        "cache": {"command": sys.executable, "args": ["redis://:s3cret67@127.0.0.1:1/0"]},
+    }
+    cursor(home, moved)
+    main(["import"])
+    preview = capsys.readouterr().out
+    assert main(["import", "--yes"]) == OK
+    references = re.findall(r"\$\{file:[^}]*\}", own(home).read_text())
+    assert len(references) == 7
+    assert not [reference for reference in references if reference not in preview]
+    main(["check"])
+    assert "[HUB-125]" not in capsys.readouterr().err
+
+
 def test_no_command_prints_a_secret_of_an_entry(
     home: Path,  # noqa: F811
     tmp_path: Path,

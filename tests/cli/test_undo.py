@@ -130,4 +130,6 @@ def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
     assert "s3cret" not in "\n".join(plan.lines())
     assert carry_out(plan, options("--yes"), ["mcp-hub", "test"]) == OK
     (run,) = Journal.of_user().runs()
-    assert "s3cret" not in "\n".join(edit.diff()[0] for edit in Journal.of_user().undo(run))
+    lines = [line for edit in Journal.of_user().undo(run) for line in edit.diff()]
+    assert "s3cret" not in "\n".join(lines)
+    assert "12 bytes" in lines[-1]

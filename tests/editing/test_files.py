@@ -143,6 +143,11 @@ def test_a_diff_shows_no_secret_and_no_control_characters(tmp_path: Path) -> Non
     assert '+"mcp-hub"' in diff.replace(" ", "")
 
 
+def test_a_server_whose_name_sounds_like_a_secret_is_shown_in_a_diff(tmp_path: Path) -> None:
+    text = '{"servers": {"dsn": {"command": "x", "env": {"KEYS": ["a"]}}}}'
+    assert Edit(tmp_path / "mcp.json", None, text.encode()).diff()[-1] == "+" + text
+
+
 def test_the_journal_is_private_and_outside_of_git_work_trees(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     (tmp_path / "tree" / ".git").mkdir(parents=True)

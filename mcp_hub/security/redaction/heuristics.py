@@ -189,7 +189,7 @@ _KEY_REVERSED: Final = re.compile(r"\s{0,3}([\"']?\\*)([\w.\-\[\]]+)")
 """Matches the reversed text before a mark, as a search from the front would read every word of the text."""
 _OPTION: Final = re.compile(r"(--[\w.\-\[\]]++)\s{1,3}(?=\S)")
 _GAP: Final = re.compile(r"\s{0,3}")
-_VALUE: Final = re.compile(r"\\{0,8}\"[^\"]*+\"?|\\{0,8}'[^']*+'?|(?:(?!%26)[^\s&\"'<>,;)\]}])++", re.IGNORECASE)
+_VALUE: Final = re.compile(r"\\{0,8}\"[^\"]*+\"?|\\{0,8}'[^']*+'?|(?![{\[]+(?:[\s\"'\\]|\Z))(?:(?!%26)[^\s&\"'<>,;)\]}])++", re.IGNORECASE)
 _LINE: Final = re.compile(r"[^\r\n\"]*+")
 _WHOLE_LINE: Final = ("authorization", "cookie")
 _BLOCK: Final = re.compile(r"[ \t]*([|>][-+0-9]{0,2}[ \t]*(?:#[^\r\n]*+)?)?\r?\n")
@@ -221,7 +221,12 @@ def hide_likely_secrets(text: str) -> str:
 
 def likely_secrets(text: str) -> list[tuple[int, int]]:
     """Returns the spans of a text that `hide_likely_secrets` hides."""
-    first, *others = hide_likely_secrets(text).split(MASK)
+    return masked_spans(text, hide_likely_secrets(text))
+
+
+def masked_spans(text: str, redacted: str) -> list[tuple[int, int]]:
+    """Returns the spans of a text for which its redacted form has `***`."""
+    first, *others = redacted.split(MASK)
     if not others or not text.startswith(first):
         return [(0, len(text))] if others else []
     spans, start = [], len(first)
