@@ -13,6 +13,7 @@ from mcp_hub.downstream.page.row_window import number_in
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.call_record import approximate_size
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class StatePart:
             "generation": hub.generation.number,
             "config": shown(str(config.path)) if config.path is not None and viewer.admin else None,
             "serving": [shown(address) for address in self._status.serving] if viewer.admin else [],
+            "background": BACKGROUND.facts() if viewer.admin else None,
             "who": viewer.facts,
             "servers": rows,
             "clients": len((await self._clients.of(viewer)).rows),

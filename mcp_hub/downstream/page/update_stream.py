@@ -12,6 +12,7 @@ from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
 from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.protocol.frames import encode
+from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1.exchange import EVENTS
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ class _Stream:
         """Whether calls that wait for a person may be others than those sent before."""
         self._catalog: tuple[Any, int] | None = None
         self._load = part.newest_load()
+        self._restarts = BACKGROUND.restarts
         self._checked_at = self._clients_at = -CLIENTS_EVERY
         self.written = time.monotonic()
 
@@ -241,6 +243,9 @@ class _Stream:
         load, earlier_load = part.newest_load(), self._load
         if earlier is not None and (earlier[1] != catalog[1] or removed or load is not earlier_load):
             data.append(_event("configuration", {"generation": catalog[1]}))
+        if session.viewer.admin and BACKGROUND.restarts != self._restarts:
+            self._restarts = BACKGROUND.restarts
+            data.append(_event("background", BACKGROUND.facts()))
         self._catalog, self._load = catalog, load
         return data
 

@@ -12,6 +12,7 @@ from mcp_hub.downstream.page import update_stream
 from mcp_hub.downstream.page.feed import MAX_CALLS
 from mcp_hub.downstream.page.update_stream import MAX_EVENT_CALLS, MAX_STREAMS
 from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.transport.background import BACKGROUND
 from tests.downstream.network.visitor import TOKENS
 from tests.downstream.page.opened import served_hub
 from tests.fakes.client import PATIENCE, fake, write_config
@@ -48,6 +49,29 @@ async def test_many_calls_are_batched_into_few_events(tmp_path: Path) -> None:
             ids += [row["id"] for row in rows]
         assert ids == [str(number) for number in range(1000)]
         assert len(events.seen) <= 1000 // MAX_EVENT_CALLS + 4
+
+
+async def test_background_loops_that_were_begun_again_are_counted_for_admins_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = {"principals": {"alice": TOKENS["alice"]}}
+    async with (
+        served_hub(tmp_path, {}, listen) as served,
+        served.looking() as page,
+        page.events() as events,
+        served.looking(token=TOKENS["alice"]) as alice,
+        alice.events() as others,
+    ):
+        before = (await page.found("state"))["background"]["restarts"]
+        for name, value in (("restarts", before + 2), ("last_error", "pins: OSError")):
+            monkeypatch.setattr(BACKGROUND, name, value)
+        expected = {"restarts": before + 2, "last_error": "pins: OSError"}
+        assert await events.next("background") == expected
+        assert (await page.found("state"))["background"] == expected
+        assert (await alice.found("state"))["background"] is None
+        served.access.page.feed.take({"event": "call", "id": "x"}, Principal("alice"))
+        await others.next("calls")
+        assert "background" not in others.seen
 
 
 async def test_a_lost_stream_resumes_after_the_last_event_id(tmp_path: Path) -> None:

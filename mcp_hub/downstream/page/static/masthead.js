@@ -14,6 +14,7 @@ export class Masthead {
   #errors = drawn("path", { class: "spark-errors" });
   #rate = h("span", { class: "rate" });
   #connection = h("div", { class: "connection", role: "status" });
+  #background = h("p", { class: "state warn background", hidden: true });
   #retry;
 
   /** `retry()` connects again now, `leave()` ends the session. */
@@ -33,6 +34,7 @@ export class Masthead {
       h("dl", { class: "figures" }, figure("servers", "servers ready"), figure("tools", "tools"), figure("tokens", "tokens"), figure("calls", "calls"), figure("errors", "errors")),
       h("div", { class: "rates" }, spark, this.#rate),
       this.#connection,
+      this.#background,
       button("Leave", leave, { class: "link leave" }),
     );
     setInterval(() => this.#drawRates(), 1000);
@@ -52,6 +54,10 @@ export class Masthead {
       setText(this.#figures.calls, short(totals.calls));
       setText(this.#figures.errors, short(totals.errors));
       this.element.querySelector(".errors").classList.toggle("some", totals.errors > 0);
+      const { restarts = 0, last_error: last } = state.background ?? {};
+      this.#background.hidden = restarts === 0;
+      const loops = restarts === 1 ? "1 background loop of the hub failed and was begun again" : `${count(restarts)} background loops of the hub failed and were begun again`;
+      setText(this.#background, `${loops}, last ${printable(last ?? "", 200)}. The log has the traceback.`);
     }
     if (topics.has("connection")) this.#drawConnection();
   }

@@ -63,6 +63,9 @@ export class Store {
     } else if (event === "confirmations") {
       if (this.state) this.state.confirmations = data;
       this.touch("confirmations");
+    } else if (event === "background") {
+      if (this.state) this.state.background = data;
+      this.touch("state");
     } else if (event === "dropped") {
       this.dropped += data.count;
       this.touch("calls");

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Route, expect
 
+from mcp_hub.transport.background import BACKGROUND
 from tests.downstream.network.visitor import TOKENS, visiting
 from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.downstream.page.browser.test_accessible import violations
@@ -287,6 +288,18 @@ async def test_the_counters_in_the_header_follow_the_calls(looker: Looker, hub: 
     async with hub.visitor() as visitor:
         await visitor.text("alpha__echo", {"text": "hello"})
     await looker.has_text(looker.page.locator(".figure.calls dd"), str(before + 1))
+
+
+async def test_the_header_names_background_loops_that_were_begun_again(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BACKGROUND, "restarts", 0)
+    async with watched_hub(tmp_path, {}) as hub, page_of(browser, hub) as looker:
+        shown = looker.page.locator(".masthead .background")
+        await expect(shown).to_be_hidden(timeout=WAIT)
+        monkeypatch.setattr(BACKGROUND, "last_error", "pins: OSError")
+        monkeypatch.setattr(BACKGROUND, "restarts", 3)
+        await looker.has_text(shown, "3 background loops of the hub failed and were begun again, last pins: OSError")
 
 
 async def test_empty_views_show_a_hint(browser: Browser, tmp_path: Path) -> None:
