@@ -100,7 +100,7 @@ def _text(facts: Json) -> str:
     configuration = facts["configuration"]
     rows = [("configuration", _configuration_text(configuration))]
     if configuration["untrusted"] is not None:
-        rows.append(("not used", f"{printable(configuration['untrusted'], 500)}: its directory is not trusted"))
+        rows.append(("not used", f"{printable(configuration['untrusted'], 500)}: not trusted as it is now"))
     rows += [("running", _hub_text(hub)) for hub in facts["running"]] or [("running", "no hub")]
     rows.append(("clients", _clients_text(facts["clients"])))
     width = max(len(name) for name, _ in rows)

@@ -97,7 +97,7 @@ def _problems(facts: Json) -> Iterator[str]:
     if problem := facts.get("call_log_problem"):
         yield printable(problem, 2000)
     if untrusted := facts.get("untrusted"):
-        yield f"{printable(str(untrusted))} is not used: its directory is not trusted (mcp-hub trust)"
+        yield f"{printable(str(untrusted))} is not used: it is not trusted as it is now (mcp-hub trust)"
 
 
 def _listed_text(row: Json) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     executed = read_executed(path)
     shown_directory = printable(str(executed.path.parent))
     facts = {"directory": str(executed.path.parent), "file": executed.path.name, "starts": _shown(executed)}
-    plan = Plan(notes=tuple(_text(executed)), facts=facts, digest=executed.digest)
+    plan = Plan(notes=tuple(_text(executed, trusted)), facts=facts, digest=executed.digest)
     code = OK if trusted.trusts(executed) else confirm(plan, options, "Trust this directory?")
     if code != OK:
         return code
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json_text({**plan.as_json(), "done": True}))
     else:
-        print(f"{shown_directory} is trusted; to take that back: mcp-hub trust --remove DIR")
+        print(f"{shown_directory} is trusted; to take that back: mcp-hub trust --remove {shlex.quote(shown_directory)}")
     return OK
 
 
@@ -68,16 +69,17 @@ def offer(path: Path) -> bool:
     """Asks at a terminal whether to trust the directory of a configuration. Returns whether it is trusted now."""
     if not can_ask():
         return False
+    trusted = TrustedDirectories.of_user()
     try:
         executed = read_executed(path)
     except ConfigError as error:
         print(f"warning: {error.for_user()}", file=sys.stderr)
         return False
-    print("\n".join(printable(line, len(line)) for line in _text(executed)), file=sys.stderr)
+    print("\n".join(printable(line, len(line)) for line in _text(executed, trusted)), file=sys.stderr)
     if not ask("Trust this directory, and use its configuration?"):
         return False
     with _saying_what_fails():
-        TrustedDirectories.of_user().add(executed)
+        trusted.add(executed)
     return True
 
 
@@ -91,8 +93,11 @@ def _saying_what_fails() -> Iterator[None]:
         raise HubError(f"the trust cannot be recorded: {printable(reason, 500)}") from None
 
 
-def _text(executed: Executed) -> list[str]:
-    return [f"{executed.path} starts and connects to:", *(f"  {line}" for line in _shown(executed) or ["nothing"])]
+def _text(executed: Executed, trusted: TrustedDirectories) -> list[str]:
+    changed = trusted.is_known(executed.path.parent) and not trusted.trusts(executed)
+    since = "has changed since you trusted its directory. It now " if changed else ""
+    lines = _shown(executed) or ["nothing"]
+    return [f"{executed.path} {since}starts and connects to:", *(f"  {line}" for line in lines)]
 
 
 def _shown(executed: Executed) -> list[str]:

@@ -284,7 +284,7 @@ class FoundConfig(msgspec.Struct, frozen=True):
         if self.path is not None:
             return self.path
         if self.untrusted is not None:
-            refusal = not_trusted(self.untrusted)
+            refusal = not_trusted(self.untrusted, environ)
             raise ConfigError(refusal, refusal.code)
         names = ", ".join(FILE_NAMES)
         locations = "\n".join(f"  {directory}: {names}" for directory in (cwd, user_directory(environ)))
@@ -296,21 +296,22 @@ NAMED: Final = FoundConfig()
 """Of a configuration that was named, which needs no trust."""
 
 
-def not_trusted(path: Path) -> CodedText:
+def not_trusted(path: Path, environ: Mapping[str, str] = os.environ) -> CodedText:
     """Returns the sentence that a file is not used, and what to do."""
     directory = shlex.quote(printable(str(path.parent), 500))
-    text = (
-        f"{printable(str(path), 500)} is not used: you have not trusted this directory with what the file would "
-        f"start; to see that and to trust it, run: mcp-hub trust {directory}"
+    is_known = TrustedDirectories.of_user(environ).is_known(path.parent)
+    reason = (
+        "it starts other things than when you trusted its directory" if is_known else "its directory is not trusted"
     )
-    return CodedText(text, codes.NOT_TRUSTED)
+    todo = f"to see what it starts, and to trust that, run: mcp-hub trust {directory}"
+    return CodedText(f"{printable(str(path), 500)} is not used: {reason}; {todo}", codes.NOT_TRUSTED)
 
 
 def require_trust(path: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Returns the record of the trust in a found file's directory. Raises ConfigError if it does not cover the file."""
     trusted = TrustedDirectories.of_user(environ)
     if not trusted.trusts(read_executed(path, environ)):
-        refusal = not_trusted(path)
+        refusal = not_trusted(path, environ)
         raise ConfigError(refusal, refusal.code)
     return trusted.record(path.parent)
 

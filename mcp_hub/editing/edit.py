@@ -80,7 +80,8 @@ class Edit(msgspec.Struct, frozen=True):
             return [f"--- {names[0]}", f"+++ {names[1]}", "@@ too many lines to show the difference @@"]
         diff_lines = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
         redacted_lines = [
-            line if number < 2 else _with_references(line, redactor.text(line)) for number, line in enumerate(diff_lines)
+            line if number < 2 else _with_references(line, redactor.text(line))
+            for number, line in enumerate(diff_lines)
         ]
         return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in redacted_lines]
 

@@ -69,6 +69,7 @@ ASYNC_SLEEP: Final = "system.async_sleep"
 SLEEP: Final = "system.sleep"
 """Names of the functions with which `asyncio.sleep` and `time.sleep` suspend a program."""
 _SCRIPT: Final = re.compile(r"<python-input-\d+>")
+_LIMIT: Final = re.compile(r"(feed time|memory) limit exceeded: [\d.]+(?:s| bytes) > ([\d.]+)(?:s| bytes)")
 
 Names = dict[str, tuple[str, list[str]]]
 """Identifier in the program -> (name of the tool, its parameters in order)."""
@@ -114,7 +115,7 @@ class Program:
                 session.feed_run(PRELUDE)
                 name, text = yield from self._execute(session, code)
         except (MontySyntaxError, MontyRuntimeError) as error:
-            name, text = _error(_SCRIPT.sub("program", error.display("traceback")))
+            name, text = _error(_LIMIT.sub(_limit_text, _SCRIPT.sub("program", error.display("traceback"))))
         except MontyError as error:
             name, text = _error(f"{type(error).__name__}: {error}")
         except MemoryError:
@@ -236,6 +237,15 @@ def _outgrown() -> bool:
     except OSError:  # not Linux
         return False
     return pages * os.sysconf("SC_PAGE_SIZE") > MAX_KEPT
+
+
+def _limit_text(limit: re.Match[str]) -> str:
+    """Returns what a program is told of a limit, which is also that of the text it printed."""
+    if limit[1] == "feed time":
+        return f"the program ran longer than {limit[2]} s (code_mode.seconds)"
+    if limit[2] == str(MAX_PRINTED):
+        return f"a program may print {MAX_PRINTED:,} bytes"
+    return f"{limit[0]} (code_mode.memory)"
 
 
 def _error(text: str) -> tuple[str, bytes]:

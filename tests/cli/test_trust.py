@@ -123,6 +123,20 @@ def test_the_token_of_a_preview_confirms_only_what_it_showed(person: Person, pro
     assert not trusts(project)
 
 
+def test_a_person_is_told_that_a_trusted_file_has_changed(person: Person, project: Project) -> None:
+    assert person.run("trust") == UNCONFIRMED
+    assert "has changed" not in person.out
+    assert person.run("trust", "--yes") == OK
+    assert person.run("trust") == OK
+    assert "has changed" not in person.out
+    project.writes({"theirs": {"command": "x", "env": {"PATH": "/tmp"}}})
+    assert person.run("trust") == UNCONFIRMED
+    assert "has changed" in person.out
+    assert person.run("tools") == BAD_INPUT
+    assert "[HUB-133]" in person.err
+    assert "other things" in person.err
+
+
 def test_trust_of_a_directory_without_a_configuration_is_an_error(person: Person, tmp_path: Path) -> None:
     assert person.run("trust", str(tmp_path / "none"), "--yes") == BAD_INPUT
 

@@ -189,7 +189,9 @@ _KEY_REVERSED: Final = re.compile(r"\s{0,3}([\"']?\\*)([\w.\-\[\]]+)")
 """Matches the reversed text before a mark, as a search from the front would read every word of the text."""
 _OPTION: Final = re.compile(r"(--[\w.\-\[\]]++)\s{1,3}(?=\S)")
 _GAP: Final = re.compile(r"\s{0,3}")
-_VALUE: Final = re.compile(r"\\{0,8}\"[^\"]*+\"?|\\{0,8}'[^']*+'?|(?![{\[]+(?:[\s\"'\\]|\Z))(?:(?!%26)[^\s&\"'<>,;)\]}])++", re.IGNORECASE)
+_VALUE: Final = re.compile(
+    r"\\{0,8}\"[^\"]*+\"?|\\{0,8}'[^']*+'?|(?![{\[]+(?:[\s\"'\\]|\Z))(?:(?!%26)[^\s&\"'<>,;)\]}])++", re.IGNORECASE
+)
 _LINE: Final = re.compile(r"[^\r\n\"]*+")
 _WHOLE_LINE: Final = ("authorization", "cookie")
 _BLOCK: Final = re.compile(r"[ \t]*([|>][-+0-9]{0,2}[ \t]*(?:#[^\r\n]*+)?)?\r?\n")

@@ -136,6 +136,12 @@ async def test_the_death_of_a_process_costs_one_program(tmp_path: Path) -> None:
         await cancelled(client, "second")
 
 
+async def test_a_program_that_prints_too_much_is_told_so_after_its_text(client: StdioClient) -> None:
+    text = await blamed(client, "print('x' * 100_000)")
+    assert text.startswith("x" * 60_000)
+    assert "MemoryError: a program may print 65,536 bytes" in text
+
+
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
@@ -151,6 +157,7 @@ async def test_the_death_of_a_process_costs_one_program(tmp_path: Path) -> None:
         ("await fake__echo(text=10 ** 5000)", "ValueError"),
         ("[fake__echo('x') for _ in range(50)]", "without 'await'"),
         ("await asyncio.gather(*[asyncio.sleep(1) for _ in range(2000)])", "overloaded"),
+        ("'x' * 10**9", "code_mode.memory"),
     ],
 )
 async def test_the_error_of_a_program_is_bounded_and_says_what_it_is(
