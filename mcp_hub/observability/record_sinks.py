@@ -49,6 +49,8 @@ class RecordFile:
             written = os.write(fd, data)
             self._torn = data[written - 1] != 0x0A
             data = data[written:]
+        if sys.platform == "win32":
+            self.close()  # an open file cannot be renamed there, by this hub or another
 
     def close(self) -> None:
         """Closes the file. Idempotent."""
@@ -78,15 +80,22 @@ class RecordFile:
             return False
 
     def _rotate(self, fd: int) -> int:
+        """Returns the descriptor to write to. It is the same one as long as a file cannot be renamed."""
         with _locked(fd) as is_alone:
             if is_alone and self._is_current(fd):
                 if sys.platform == "win32":
-                    self.close()  # an open file cannot be renamed there
-                for number in range(self._max_older - 1, 0, -1):
-                    with contextlib.suppress(FileNotFoundError):
-                        self._older_path(number).replace(self._older_path(number + 1))
-                self.path.replace(self._older_path(1))
+                    self.close()
+                with contextlib.suppress(OSError):  # somebody has the file open, on Windows: the next write tries again
+                    self._move_older()
         return self._open()
+
+    def _move_older(self) -> None:
+        """Renames all files to the next number; the current one first, so that no older file is lost if that fails."""
+        if not self._older_path(0).exists():  # left by a rotation that failed on the way
+            self.path.rename(self._older_path(0))
+        for number in range(self._max_older - 1, -1, -1):
+            with contextlib.suppress(FileNotFoundError):
+                self._older_path(number).replace(self._older_path(number + 1))
 
     def _older_path(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")

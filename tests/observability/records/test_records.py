@@ -10,13 +10,15 @@ import stat
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability import record_sinks
+from mcp_hub.observability.records import RecordFile, RecordWriter
 from tests.fakes.client import PATIENCE
 
 HOSTILE = "a\nb\r\x1b]8;;x\x07\x1b[2J \x9b \u202e\u2066 \U000e0041 \u2028 \x7f \ud800 grüße 😀"
@@ -125,6 +127,55 @@ def test_several_processes_can_write_to_one_log_file_during_rotation(tmp_path: P
     assert sorted(pairs) == [(number, n) for number in range(4) for n in range(200)]
 
 
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets no file be renamed that this process has open, as Windows does."""
+    rename = Path.rename
+
+    def rename_closed(path: Path, target: Path) -> Path:
+        if path.exists() and any(file.resolve() == path for file in Path("/proc/self/fd").iterdir()):
+            raise PermissionError(13, "The process cannot access the file")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_closed)
+    monkeypatch.setattr(Path, "replace", rename_closed)
+    monkeypatch.setattr(record_sinks, "sys", SimpleNamespace(platform="win32"))
+
+
+def numbers_in(path: Path, numbers: Iterable[int]) -> list[int]:
+    """Returns what the records of these older files (0: of the current one) say, from the oldest on."""
+    files = [path.with_name(f"{path.name}.{number}") if number else path for number in numbers]
+    return [record["n"] for file in files if file.exists() for record in read_records(file)]
+
+
+@pytest.mark.usefixtures("windows")
+def test_on_windows_two_hubs_rotate_one_log_file_without_loss(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    hubs = [RecordFile(path, max_size=200, kept=100) for _ in range(2)]
+    for n in range(100):
+        hubs[n % 2].write(b'{"n":%d}\n' % n)
+    assert numbers_in(path, range(100, -1, -1)) == list(range(100))
+    assert path.stat().st_size <= 200
+
+
+@pytest.mark.usefixtures("windows")
+def test_on_windows_a_log_file_that_somebody_holds_open_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    file = RecordFile(path, max_size=100, kept=3)
+    for n in range(50):
+        file.write(b'{"n":%d}\n' % n)
+    older = {p: p.read_bytes() for p in tmp_path.iterdir() if p != path}
+    assert len(older) == 3
+    with path.open("rb"):
+        for n in range(50, 80):
+            file.write(b'{"n":%d}\n' % n)
+        assert {p: p.read_bytes() for p in tmp_path.iterdir() if p != path} == older
+    file.write(b'{"n":80}\n')
+    numbers = numbers_in(path, (3, 2, 1, 0))
+    assert numbers == list(range(numbers[0], 81))
+    assert numbers_in(path, (0,)) == [80]
+
+
 def test_a_moved_log_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     with RecordWriter(path, stderr=False) as records:
@@ -203,7 +254,8 @@ def test_a_log_line_is_not_dropped_with_records_while_stderr_is_unread(tmp_path:
 PROGRAM = """
 import sys
 from pathlib import Path
-from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability import record_sinks
+from mcp_hub.observability.records import RecordFile, RecordWriter
 records = RecordWriter(Path(sys.argv[1]), stderr=True)
 for n in range(5000):
     records.write({"n": n, "x": "." * 200})
