@@ -65,8 +65,8 @@ class LinkLost(LinkError):
     """The whole connection is gone: the process exited, the stream ended, the host is unreachable."""
 
 
-class SessionLost(LinkError):
-    """The upstream no longer knows the hub's session (404 with `Mcp-Session-Id`); the request was not executed."""
+class SessionLost(LinkLost):
+    """The upstream no longer knows the hub's session."""
 
 
 class Unauthorized(LinkError):

@@ -19,6 +19,7 @@ from mcp_hub.transport import (
     Receiver,
     RedirectNotFollowed,
     RequestId,
+    SessionLost,
     Unwritable,
     http_stream,
 )
@@ -359,7 +360,9 @@ class HttpLink(Link):
         A server without a standing stream refuses the first GET for good.
         """
         if was_open and status in (400, 404, 410) and self._session.id is not None:
-            self._pending_loss = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
+            self._pending_loss = SessionLost(
+                f"HTTP {status} on the standing stream: the session is gone", status=status
+            )
             self._report_loss_when_idle()
             return False
         return was_open or status in (401, 403, 409) or is_transient(status)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
-from mcp_hub.errors import LeftOut, UpstreamAnswered
+from mcp_hub.errors import CallError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
@@ -201,6 +201,10 @@ class Upstream:
         if self.left_out:
             return
         self.backoff.count_failure(time.monotonic() - started_at, connected=session is not None)
+        if session is not None and isinstance(session.loss, SessionLost):
+            self.backoff.hold_renewal()
+        if self.backoff.held:
+            self._attempt.failed(self._refusal())  # calls do not wait that long
         at_once = session is not None and self.backoff.failures <= 1
         await self.backoff.wait(self._wake, at_once=at_once, sooner=self._signed_in_anew)
 
@@ -263,6 +267,8 @@ class Upstream:
             log.exception("connecting to %s failed inside the hub", self.server.id)
         before, self.error = self.error, self.messages.explain(error)
         self.wants_sign_in = isinstance(error, SignInNeeded)
+        if isinstance(error, LinkError):
+            self.backoff.hold(error.retry_after or 0.0)
         # A failure that repeats the last one is not worth another warning.
         level = logging.DEBUG if before == self.error else logging.WARNING
         log.log(level, "%s is not available: %s", self.server.id, self.error)
@@ -400,11 +406,16 @@ class Upstream:
         if self.session is not None and not self.session.lost.is_set():
             return self.session
         self._negotiated()
-        if self.backoff.fails_fast and self.state is UpstreamState.BACKING_OFF:
+        if (self.backoff.fails_fast or self.backoff.held) and self.state is UpstreamState.BACKING_OFF:
             if not self._signed_in_anew():
                 if time.monotonic() - self.since > lifecycle.TRY_AGAIN:
                     self._wake.set()  # for later calls: this one fails at once
-                raise self._attempt.refusal or self.messages.unavailable(self.error)
+                raise self._refusal()
             self.backoff.failures = 0
         self._wake.set()
         return await self._attempt.outcome()
+
+    def _refusal(self) -> CallError:
+        refusal = self._attempt.refusal or self.messages.unavailable(self.error)
+        refusal.retry_after = round(self.backoff.held, 3) or None
+        return refusal

@@ -91,6 +91,8 @@ SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
 REFUSAL_WAIT: Final = 1.0
 """Seconds that the other requests on a lost session have to be refused by the server, too."""
+RENEWAL: Final = 30.0
+"""Seconds from one connection that replaces a lost session to the next, as a server may lose every session."""
 STARTS_AT_ONCE: Final = 4
 SLOT_HELD: Final = 3.0
 """Seconds a starting upstream holds its slot; a hanging one must not hold up the others."""
@@ -119,6 +121,7 @@ class ConnectAttempt:
 
     def succeeded(self, session: UpstreamSession) -> None:
         """Hands the session to every waiting call."""
+        self._refusal = None
         self.begin().set_result(session)
 
     def failed(self, refusal: CallError) -> None:
@@ -139,6 +142,9 @@ class Backoff:
 
     def __init__(self) -> None:
         self.failures = 0
+        self._held_until = 0.0
+        self._renewed_at = -RENEWAL
+        """`time.monotonic()` of the last attempt that replaces a lost session, past or to come."""
         self.next_attempt: float | None = None
         """`time.monotonic()` of the next attempt; None while not waiting for one."""
 
@@ -151,14 +157,32 @@ class Backoff:
         """Counts an attempt that has failed, or whose connection has ended, `seconds` after its begin."""
         self.failures = 0 if connected and seconds > SHORT_LIFE else self.failures + 1
 
+    def hold(self, seconds: float) -> None:
+        """Lets no call bring the next attempt forward for `seconds`, as the server wants to be left alone."""
+        self._held_until = max(self._held_until, time.monotonic() + seconds)
+
+    def hold_renewal(self) -> None:
+        """Holds the next attempt, which replaces a lost session, until RENEWAL seconds after the last of this kind."""
+        self._renewed_at = max(time.monotonic(), self._renewed_at + RENEWAL)
+        self._held_until = max(self._held_until, self._renewed_at)
+
+    @property
+    def held(self) -> float:
+        """Seconds until which no call brings the next attempt forward; 0.0 for none."""
+        return max(0.0, self._held_until - time.monotonic())
+
     async def wait(self, woken: asyncio.Event, *, at_once: bool, sooner: Callable[[], bool] = lambda: False) -> None:
         """Waits until the next attempt is due, `woken` is set, or `sooner()` returns True, checked every LOOK seconds.
 
-        With `at_once`, the next attempt is due immediately.
+        `woken` counts only while nothing holds the attempt. With `at_once`, the next attempt is due immediately.
         """
         longest = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
         self.next_attempt = time.monotonic() + (0.0 if at_once else _RANDOM.uniform(0, longest))
-        while (remaining := self.next_attempt - time.monotonic()) > 0 and not woken.is_set() and not sooner():
+        self.next_attempt = max(self.next_attempt, self._held_until)
+        while (remaining := self.next_attempt - time.monotonic()) > 0 and not sooner():
+            if woken.is_set() and not self.held:
+                break
+            woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(remaining, LOOK)):
                     await woken.wait()

@@ -151,8 +151,8 @@ def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
     if isinstance(error, Unauthorized | LinkLost):
         raise error
     if isinstance(error, LinkError):
-        if error.status is None:
-            raise error  # no HTTP response, so nothing is known about the era
+        if error.status is None or error.status == 429 or error.retry_after is not None:
+            raise error  # no HTTP response, or one for every request, so nothing is known about the era
         return False
     if isinstance(error, UpstreamAnswered | NoAgreement):
         return False

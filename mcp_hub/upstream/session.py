@@ -17,6 +17,7 @@ from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import FORWARDED_EXTENSIONS, extension_settings, with_extension
+from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import NO_CAUSE, Cause, Peer, Progress
@@ -30,6 +31,10 @@ SIDE_WAIT: Final = 10.0
 """Seconds that a server has to answer requests for which no call waits: to log a level, or to unsubscribe."""
 STANDING_WAIT: Final = 1.0
 """Seconds that a new session waits for its standing stream: a server's requests before that would be lost."""
+PING_WAIT: Final = 2.0
+"""Seconds that a refused request waits for a ping to tell whether the refusal is about the session."""
+UNKNOWN_SESSION: Final = frozenset({-32600, -32001, -32000})
+"""Codes with which servers answer requests of a session that they do not know; they have other meanings, too."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before each new attempt to listen for changes; the last one repeats."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -161,7 +166,7 @@ class UpstreamSession:
 
         Raises:
             UpstreamAnswered: the upstream answered with an error.
-            LinkError: the transport failed.
+            LinkError: the transport failed. SessionLost: the upstream no longer knows the session.
         """
         version = self.agreement.version
         headers = {VERSION_HEADER: version}
@@ -177,11 +182,37 @@ class UpstreamSession:
             return await self.peer.request(
                 method, params, headers=headers, on_progress=on_progress, cause=cause, open_ended=open_ended
             )
+        except UpstreamAnswered as error:
+            if error.code in UNKNOWN_SESSION and method != "ping":
+                await self._lose_if_pings_get(error)
+            raise
         except LinkError as error:
             error.last_words = error.last_words or self.last_words
             if isinstance(error, SessionLost):
                 self.lose(error)
+            elif error.status == 400 and method != "ping":
+                await self._lose_if_pings_get(error)
             raise
+
+    async def _lose_if_pings_get(self, refusal: UpstreamAnswered | LinkError) -> None:
+        """Raises SessionLost if a ping is refused like a request was: then the refusal is about the session."""
+        if self.era == "modern" or self.is_local or self.lost.is_set():
+            return
+        try:
+            async with asyncio.timeout(PING_WAIT):
+                await self.peer.request("ping", headers={VERSION_HEADER: self.agreement.version})
+            return
+        except UpstreamAnswered as error:
+            is_same = isinstance(refusal, UpstreamAnswered) and error.error == refusal.error
+        except LinkError as error:
+            is_refused = isinstance(refusal, LinkError) and error.status == refusal.status
+            is_same = is_refused or isinstance(error, SessionLost)
+        except TimeoutError:
+            return
+        if is_same:
+            loss = SessionLost(f"the session is gone, as a ping is refused, too: {printable(str(refusal))}")
+            self.lose(loss)
+            raise loss from None
 
     async def list_page(self, method: str, params: dict[str, Any]) -> Any:
         """Requests one page of a list.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
@@ -73,6 +74,8 @@ class SessionOpener:
         self._starts = starts
         self._updated = updated
         self._messages = messages
+        self._held_until = 0.0
+        """`time.monotonic()` before which the server asked to get no further attempt (Retry-After)."""
 
     async def open_shared(
         self, previous: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
@@ -132,10 +135,16 @@ class SessionOpener:
         handler = self._notification_handler(caller, attribution, notified)
         side = HubSide(self._info, handler, attribution, capabilities, client_era, self._messages.clean)
         limit = self._server.deadlines.connect
+        if (wait := self._held_until - time.monotonic()) > 0:
+            text = f"it asked for no further attempt for {wait:.0f} s"
+            raise LinkError(text, executed=False, retry_after=wait, code=codes.RATE_LIMITED)
         async with self._starts.slot():
             try:
                 async with asyncio.timeout(limit):
                     return await open_session(entry, self._dialer, side, previous)
+            except LinkError as refusal:
+                self._held_until = time.monotonic() + (refusal.retry_after or 0.0)
+                raise
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"
                 text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
