@@ -26,7 +26,7 @@ from mcp_hub.config.dialect import ALIASES, FILE_NAMES, FILTERS, HARMLESS, HARML
 from mcp_hub.config.folders import BUILTIN, MCP, NATIVE, TOOLS, find_file_entries
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
-from mcp_hub.config.variables import UnresolvedVariable, VariableScope, expand
+from mcp_hub.config.variables import ANY_VARIABLE, UnresolvedVariable, VariableScope, expand
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.private_files import PrivateDirectory, state_directory
 from mcp_hub.text import printable
@@ -37,9 +37,6 @@ _FORMAT: Final = 1
 
 _READS_MORE: Final = re.compile(r"\{\s*(file|keyring)\s*:|secrets\.")
 """Matches variables that stand for more than the environment."""
-
-_VARIABLE: Final = re.compile(r"\$|\{\s*(?:env|file)\s*:|os\.environ|secrets\.")
-"""Matches every form of a variable, in any dialect, and some other texts."""
 
 _RULES_OF_ENTRIES: Final = frozenset({
     *FILTERS, *TIMEOUTS, *HARMLESS, "deadlines", "confirm", "labels", "limits", "retry", "breaker", "screen",
@@ -56,7 +53,9 @@ _RULES_OF_TOOLS: Final = frozenset({
 })  # fmt: skip
 """The same for keys of a tool. `preset` is no rule: it decides what a server is sent."""
 _TARGETS: Final = ("url", "tools_dir", "builtin", "executable", "env_file")
-_SHOWN: Final = frozenset({"name", "id", "transport", "command", "args", "env", *_TARGETS})
+_WHOLE: Final = frozenset({"command", "args", *_TARGETS})
+"""Keys of an entry that its line shows with their values."""
+_SHOWN: Final = frozenset({"name", "id", "transport", "env", *_WHOLE})
 """Keys of an entry that its line shows, or that add nothing to it."""
 _RULES_OF_ROOT: Final = frozenset({
     *HARMLESS_ROOTS, "on_conflict", "list_wait", "watch", "unread", "tool_sets", "profiles", "groups", "group_scope",
@@ -90,8 +89,8 @@ def read_executed(path: Path, environ: Mapping[str, str] = os.environ) -> Execut
     lines = [_line(entry) for entry in entries]
     if tree.get("tools_dir") is not None:
         lines.append(f"functions in {tree['tools_dir']}")
-    if others := sorted(str(key) for key in root.keys() - {*ROOTS, "tools_dir"}):
-        lines.append(f"further settings: {', '.join(others)}")
+    if others := {str(key): value for key, value in root.items() if key not in {*ROOTS, "tools_dir"}}:
+        lines.append("; ".join((f"further settings: {', '.join(sorted(others))}", *_reads(others))))
     for folder in _tool_folders(tree, path, environ):
         if folder.name == BUILTIN:
             trusted.append(str(folder))
@@ -108,7 +107,7 @@ def read_executed(path: Path, environ: Mapping[str, str] = os.environ) -> Execut
 
 def _lines_of_folder(folder: Path, document: ConfigDocument) -> Iterator[str]:
     if folder.name == NATIVE:
-        yield f"tools of {folder.name}/{document.path.name}"
+        yield "; ".join((f"tools of {folder.name}/{document.path.name}", *_reads(document.tree)))
         return
     for entry in find_file_entries(document, KeyTable(), document.findings())[1]:
         yield _line(entry)
@@ -171,7 +170,7 @@ def _is_rule(key: Any, value: Any) -> bool:
 
 def _has_variables(value: Any) -> bool:
     """Returns whether a value may contain what the environment, a file or the keyring has."""
-    return _VARIABLE.search(repr(value)) is not None
+    return ANY_VARIABLE.search(repr(value)) is not None
 
 
 def _canonical(value: Any) -> Any:
@@ -182,7 +181,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _line(entry: RawEntry) -> str:
-    """Returns `NAME: COMMAND ARGUMENTS`, with the names of the variables that it sets and of further settings.
+    """Returns `NAME: COMMAND ARGUMENTS`, with the names of what it sets, and the variables that it reads for that.
 
     Nothing is chosen: of several commands or addresses in one entry, all are shown, whichever the hub would use.
     """
@@ -194,10 +193,18 @@ def _line(entry: RawEntry) -> str:
     targets = [shlex.join(words)] if words else []
     targets += [f"{key} {value}" for key in _TARGETS for value in values.get(key, ())]
     sets = [str(name) for env in values.get("env", ()) for name in (env if isinstance(env, dict) else [env])]
-    others = sorted({ALIASES.get(key, str(key)) for key in _entry_without_rules(entry.values)} - _SHOWN)
+    kept = _entry_without_rules(entry.values)
+    others = sorted({ALIASES.get(key, str(key)) for key in kept} - _SHOWN)
     notes = [f"sets {', '.join(sets)}"] if sets else []
     notes += [f"further settings: {', '.join(others)}"] if others else []
+    notes += _reads({key: value for key, value in kept.items() if ALIASES.get(key, key) not in _WHOLE})
     return f"{entry.id}: {', '.join(targets) or 'nothing'}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _reads(values: Any) -> list[str]:
+    """Returns a note about the variables that values have; [] for none."""
+    variables = dict.fromkeys(found[0] for found in ANY_VARIABLE.finditer(str(values)))
+    return [f"reads {', '.join(variables)}"] if variables else []
 
 
 class TrustedDirectories:

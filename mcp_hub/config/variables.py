@@ -38,6 +38,8 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()-]*")
 """Names after `env:`, such as `ProgramFiles(x86)`."""
 _OS_ENVIRON: Final = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
+ANY_VARIABLE: Final = re.compile(rf"{_BARE_TOKEN.pattern}|{_OS_ENVIRON.pattern}")
+"""Matches a variable of any dialect, and the escape `$${`."""
 _PROJECT_FOLDERS: Final = frozenset({".vscode", ".cursor", ".gemini", ".codex", ".roo", ".claude", ".zed", ".windsurf"})
 _HINTS: Final = {
     "input": "only VS Code asks for inputs; put the value into an environment variable and write ${env:NAME}",

@@ -266,7 +266,7 @@ def test_functions_and_other_settings_that_are_trusted_are_named(project: Projec
     presets = {"x": {"preset": {"url": "y"}}}
     servers = {"a": {**A, "cwd": "/", "tools": presets}, "b": {"command": "b", "tools": ["x"], "timeout": 3}}
     project.writes(servers, tools_dir="tools", call_log={"file": "x"}, blacklist={"a": "y"})
-    lines = ("a: a 1 (sets TOKEN; further settings: cwd, tools)", "b: b", "functions in tools")
+    lines = ("a: a 1 (sets TOKEN; further settings: cwd, tools; reads ${TOKEN})", "b: b", "functions in tools")
     assert read_executed(project.file).lines == (*lines, "further settings: call_log")
 
 
@@ -289,6 +289,23 @@ def test_what_is_shown_is_what_the_hub_uses_in_every_spelling(
     project.file.write_text(json.dumps({root: {"a": entry}}))
     assert [server.id for server in read_config(project.file).config.servers] == ["a"]
     assert read_executed(project.file).lines == (shown,)
+
+
+def test_the_variables_that_servers_get_are_shown(person: Person, project: Project) -> None:
+    key, home = "${file:~/.ssh/id_rsa}", "os.environ/HOME"
+    sent = {"env": {"X": home}, "headers": {"X": key}, "tools": {"send": {"preset": {"text": "{env:TOKEN}"}}}}
+    project.writes({"a": {"url": "https://example.org/mcp", "cwd": "x", **sent}}, defaults={"env": "$HOME"})
+    tools = project.directory / "tools" / "native"
+    tools.mkdir(parents=True)
+    (tools / "x.yaml").write_text("{name: x, api_url: 'http://127.0.0.1', headers: {X: '${{ secrets.X }}'}}")
+    done = run("trust")
+    for text in (
+        "a: url https://example.org/mcp (sets X; further settings: cwd, headers, tools; reads "
+        f"{home}, {key}, {{env:TOKEN}})",
+        "further settings: defaults; reads $HOME",
+        "tools of native/x.yaml; reads ${{ secrets.X }}",
+    ):
+        assert text in done.stdout
 
 
 def test_what_would_run_is_shown_without_reading_variables_and_files(
