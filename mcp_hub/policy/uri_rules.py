@@ -18,6 +18,7 @@ from mcp_hub.catalog import Route, names
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.patterns import WILDCARDS, Patterns
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
+from mcp_hub.security.url_rules import MAX_URI as MAX_READ
 from mcp_hub.security.urls import host_and_port
 from mcp_hub.text import normalized
 
@@ -291,19 +292,20 @@ def completed_route(call: Call, value: str | None = None) -> Route:
     if isinstance(argument, dict) and isinstance(argument.get("name"), str):
         values[argument["name"]] = argument.get("value") if value is None else value
     texts = {name: text for name, text in values.items() if isinstance(name, str) and isinstance(text, str)}
-    uri = names.filled(call.route.name, texts)
+    uri = names.filled(call.route.name, texts)[: MAX_READ + 1]  # every rule refuses what is longer, also when it is cut
     return Route(call.route.upstream, TEMPLATES if names.is_template(uri) else RESOURCES, uri)
 
 
-def completed_values(call: Call, result: Json) -> list[tuple[str, Route]]:
-    """Returns the values that completions of a template offer, each with the route that it makes.
+def completed_values(call: Call, result: Json) -> Iterator[tuple[str, Route]]:
+    """Yields the values that completions of a template offer, each with the route that it makes.
 
     What is no text is no value, and values beyond `MAX_VALUES` are left out.
     """
     completion = result.get("completion")
     values = completion.get("values") if isinstance(completion, dict) else None
-    texts = [value for value in values[:MAX_VALUES] if isinstance(value, str)] if isinstance(values, list) else []
-    return [(value, completed_route(call, value)) for value in texts]
+    for value in values[:MAX_VALUES] if isinstance(values, list) else ():
+        if isinstance(value, str):
+            yield value, completed_route(call, value)
 
 
 def with_values(result: Json, values: list[str]) -> Json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from mcp_hub.policy.data_flow import FlowPolicy, FlowSettings, UsedLabels
 from mcp_hub.policy.guard import GuardSettings, UrlGuard
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
-from tests.fakes.client import RpcError, StdioClient, fake, hub, spawned
+from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub, spawned
 from tests.fakes.forks import python_with_sdk
 from tests.tiers import EXAMPLES
 
@@ -242,3 +244,32 @@ async def test_a_listed_uri_is_known_in_its_normal_form_and_sent_as_it_came(tmp_
 def test_the_normal_form_of_a_uri_is_its_own_normal_form(text: str) -> None:
     normal = names.normal_uri(f"docs://{text}")
     assert names.normal_uri(normal) == normal
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("blacklist", [[], ["s/write_*"]])
+async def test_a_long_completion_is_not_kept_and_holds_no_other_task_up(blacklist: list[str]) -> None:
+    access = Access(config_of({"servers": {"s": {"command": "s"}}, "blacklist": blacklist}))
+    call = call_of(Route("s", TEMPLATES, "db://{table}/{key}"))
+    long, turns = "a" * 2_000_000, 0
+    call.params = {"argument": {"name": "key", "value": ""}, "context": {"arguments": {"table": long}}}
+
+    async def answer(call: Call) -> Json:
+        return {"completion": {"values": [f"{number}" for number in range(100)]}}
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.ensure_future(count_turns())
+    tracemalloc.start()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await access(call, answer)
+        assert tracemalloc.get_traced_memory()[0] < len(long)
+        assert turns > 1
+    finally:
+        tracemalloc.stop()
+        other.cancel()
