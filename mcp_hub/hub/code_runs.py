@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -37,7 +37,7 @@ from mcp_hub.policy.deadline import TimeLimit
 from mcp_hub.policy.long_results import without_lone_surrogates
 from mcp_hub.policy.quotas import LARGE, QueuedAnswer, Share
 from mcp_hub.protocol.frames import FrameError, encode, weighs_more
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.kinds import JSON_KEY, TOOLS
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.search.signatures import identifier_of
 from mcp_hub.security import Principal, principal_of
@@ -86,6 +86,7 @@ class CodeRuns:
         settings: CodeModeSettings,
         catalog: Catalog,
         internal: InternalServers,
+        local: Collection[str],
         share: Share,
         find: Find,
         act: Act,
@@ -97,6 +98,7 @@ class CodeRuns:
             settings: The bounds of a program.
             catalog: The tools that its caller may see.
             internal: Has the processes that run programs.
+            local: The ids of the hub's own servers, whose results say whether they are JSON.
             share: Counts the bytes of calls and results that wait.
             find: Finds a tool by its name.
             act: Executes one call of a tool.
@@ -118,7 +120,7 @@ class CodeRuns:
         try:
             session = await process.connected()  # the start of a process is no time of the program
             limit = TimeLimit(settings.seconds)
-            run = _Run(process, act, call, settings, share, find, limit)
+            run = _Run(process, act, call, settings, local, share, find, limit)
             with limit:
                 call.deadlines.append(limit)
                 return await run.result(code, self._names(code, catalog), session)
@@ -177,6 +179,7 @@ class _Run:
         act: Act,
         call: Call,
         settings: CodeModeSettings,
+        local: Collection[str],
         share: Share,
         find: Find,
         limit: TimeLimit,
@@ -186,6 +189,7 @@ class _Run:
         self._act = act
         self._call = call
         self._settings = settings
+        self._local = local
         self._find = find
         self._limit = limit
         self._id = str(call.label)
@@ -262,11 +266,11 @@ class _Run:
             await asyncio.sleep(request["sleep"])
             return _Answer(_answer_text({"number": number, "value": None}))
         try:
-            result = await self._call_tool(request["tool"], request["arguments"], request["size"])
+            result, is_local = await self._call_tool(request["tool"], request["arguments"], request["size"])
             text = (
-                await in_thread(self._value_text, number, result)
+                await in_thread(self._value_text, number, result, is_local)
                 if weighs_more(result)
-                else self._value_text(number, result)
+                else self._value_text(number, result, is_local)
             )
         except _ToolError as error:
             text = _answer_text({"number": number, "error": str(error)[:MAX_ERROR]})
@@ -283,11 +287,14 @@ class _Run:
             self._call.on_progress({"progress": self._finished_count, "message": printable(request["tool"], 200)})
         return answer
 
-    def _value_text(self, number: int, result: Json) -> str:
-        return _answer_text({"number": number, "value": self._value(result)})
+    def _value_text(self, number: int, result: Json, is_local: bool) -> str:
+        return _answer_text({"number": number, "value": self._value(result, is_local)})
 
-    async def _call_tool(self, name: str, arguments: Json, size: int) -> Json:
-        """Returns the result of one call of the program, with `size` bytes of arguments. Raises _ToolError."""
+    async def _call_tool(self, name: str, arguments: Json, size: int) -> tuple[Json, bool]:
+        """Makes one call of the program, with `size` bytes of arguments. Raises _ToolError.
+
+        Returns its result, and whether it is the hub's own server's.
+        """
         self._call_count += 1
         call = self._call
         if (refusal := self._share.begin({"method": call.method}, size)) is not None:
@@ -323,24 +330,29 @@ class _Run:
             self._share.end(size)
         if result.get("isError") is True:
             raise _ToolError(f"{_code_of(result)}: {_texts(result)}")
-        return result
+        return result, route.upstream in self._local
 
-    def _value(self, result: Json) -> Any:
+    def _value(self, result: Json, is_local: bool) -> Any:
         """Returns the result of a tool as a program sees it.
 
-        That is `structuredContent`; else the value of a single JSON text; else the text. Each other block is
-        represented by an object, which a program can return.
+        That is `structuredContent`; else the value of a single JSON text; else the text. The hub's own servers mark
+        JSON; of others, a text that looks like a list or an object is parsed. Each other block is represented by an
+        object, which a program can return.
         """
         structured = result.get("structuredContent")
         blocks = result.get("content")
         blocks = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
         handles = [self._handle(block) for block in blocks if block.get("type") != "text"]
         if structured is not None:
-            wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+            wrapped = not is_local and isinstance(structured, dict) and structured.keys() == {"result"}
             value = structured["result"] if wrapped else structured
         else:
             texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
-            value = _parsed(texts[0]) if len(texts) == 1 else "\n".join(texts) if texts else None
+            value = "\n".join(texts) if texts else None
+            meta = result.get("_meta")
+            is_json = isinstance(meta, dict) and meta.get(JSON_KEY) is True
+            if len(texts) == 1 and (is_json or (not is_local and texts[0][:1] in ("{", "["))):
+                value = _parsed(texts[0])
         if not handles:
             return value
         return (
@@ -403,8 +415,6 @@ def _parameters(wire: Json) -> list[str]:
 
 def _parsed(text: str) -> Any:
     """Returns the value of a JSON text, or the text."""
-    if text[:1] not in ("{", "["):
-        return text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

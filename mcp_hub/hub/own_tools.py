@@ -68,9 +68,11 @@ class OwnTools:
         generation = self._now()
         share = call.allowance.share if call.allowance else Backlog(lambda: generation.config.unread).share()
         internal, counter = generation.internal_servers, generation.calls
+        local = frozenset(id for id, upstream in generation.upstreams.items() if upstream.server.origin != "mcp")
         counter.count += 1  # the process stays until the program has ended
         try:
-            return await self._runs.run(call, CODE_MODE.of(generation.config), full_catalog, internal, share, find, act)
+            settings = CODE_MODE.of(generation.config)
+            return await self._runs.run(call, settings, full_catalog, internal, local, share, find, act)
         finally:
             counter.count -= 1
             if counter.waiters and not counter.count:

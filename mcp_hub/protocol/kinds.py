@@ -20,6 +20,9 @@ LEFT_OUT_KEY: Final = "mcp-hub/left-out"
 DUPLICATES_KEY: Final = "mcp-hub/duplicates"
 """Member of a list's `_meta`: `{"name", "kept", "dropped"}` for each name found twice, with the places of both."""
 
+JSON_KEY: Final = "mcp-hub/json"
+"""Member of a result's `_meta`: its text is the JSON of a local tool's return value, which was not a string."""
+
 MAX_NAME: Final = 1024
 """Characters of a name or URI; a longer one is hostile."""
 MAX_ITEM: Final = 1024 * 1024

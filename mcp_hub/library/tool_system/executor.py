@@ -16,7 +16,8 @@ from mcp_hub.library.engine_host import CallOutcome
 from mcp_hub.library.manager import ToolManager
 from mcp_hub.library.tool_system import ToolNotFound, find_tool
 from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
-from mcp_hub.servers.local.tool_results import JSON_KEY, ToolResponse, ToolResult
+from mcp_hub.protocol.kinds import JSON_KEY
+from mcp_hub.servers.local.tool_results import ToolResponse, ToolResult
 
 Json = dict[str, Any]
 Tool = BaseTool | str

@@ -20,13 +20,14 @@ from mcp_hub.config.native_tools import (
     PointerNotFound,
     resolve_pointer,
 )
+from mcp_hub.protocol.kinds import JSON_KEY
 from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.servers.builtin import Settings, native_from_environ
 from mcp_hub.servers.builtin.page_fetcher import failure_text
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.tool_results import JSON_KEY, ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import NOT_TEXT_CODECS, printable
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse

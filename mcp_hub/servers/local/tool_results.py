@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 from mcp_hub.errors import CallError
 from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import JSON_KEY
 from mcp_hub.text import printable
 
 
@@ -213,8 +214,6 @@ def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": f"mcp-hub://{kind}", "blob": source["data"], **mime_field}}
 
 
-JSON_KEY: Final = "mcp-hub/json"
-"""Key in the `_meta` of a result: its text is the JSON of the tool's return value, which was not a string."""
 ERROR_KEY: Final = "mcp-hub/error"
 """Key in the `_meta` of an error result: `{"code", "server", "tool", "retryable"}`, see errors.py."""
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)

@@ -37,6 +37,8 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
         "from mcp_hub import tool\n\n"
         "@tool\ndef numbers(count: int, start: int = 0) -> list[int]:\n    return list(range(start, start + count))\n\n"
         "@tool\ndef facts() -> dict:\n    return {'name': 'ada', 'age': 36}\n\n"
+        "VALUES = [3, 0.5, True, None, '[1]', '3', {'result': 3}, [{'a': 1}]]\n\n"
+        "@tool\ndef value(index: int):\n    return VALUES[index]\n\n"
         "from mcp_hub.servers.local.tool_results import ToolResult\n\n"
         "@tool\ndef picture() -> ToolResult:\n"
         f"    image = {{'type': 'image', 'data': '{PIXEL}', 'mimeType': 'image/png'}}\n"
@@ -141,6 +143,12 @@ async def test_structured_content_and_a_single_json_text_become_values_in_a_prog
 ) -> None:
     async with hub(tmp_path, {"up": fake("--result", json.dumps(result))}, **CODE) as client:
         assert await run_text(client, code) == answer
+
+
+async def test_a_program_gets_what_a_local_tool_returned(client: StdioClient) -> None:
+    values = [3, 0.5, True, None, "[1]", "3", {"result": 3}, [{"a": 1}]]
+    code = f"[await local__value(index=i) for i in range({len(values)})]"
+    assert json.loads(await run_text(client, code)) == values
 
 
 async def test_the_rules_of_a_tool_apply_to_its_calls_in_a_program(tmp_path: Path) -> None:
