@@ -27,6 +27,9 @@ _ANY_POSITION: Final = inspect.Parameter.VAR_POSITIONAL
 _ANY_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 _NO_DEFAULT: Final = inspect.Parameter.empty
 
+MAX_EXACT: Final = 2.0**53
+"""From here on, a float no longer says which integer is meant."""
+
 
 class InvalidArguments(Exception):
     """The arguments do not fit. `str()` says which, what was expected and what was given."""
@@ -78,11 +81,7 @@ class FunctionArguments:
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments as the annotated types, with defaults. Raises InvalidArguments."""
-        try:
-            # Strict mode accepts a string for an enum or a date, which JSON cannot express, only in JSON input.
-            model = self._model.model_validate_json(encode(arguments))
-        except ValidationError as error:
-            raise InvalidArguments(validation_message(tool, error)) from None
+        model = _validated(self._model, arguments, tool)
         values = dict(model.model_extra or {})
         for name, info in type(model).model_fields.items():
             values[info.alias or name] = getattr(model, name)
@@ -107,6 +106,27 @@ class FunctionArguments:
             if parameter.kind is _ANY_KEYWORD and self._lists_keywords and isinstance(remaining.get(name), dict):
                 keywords |= remaining.pop(name)
         return positional, keywords | remaining
+
+
+def _validated(model: type[BaseModel], values: Mapping[str, Any], tool: str) -> BaseModel:
+    """Returns the values as a model. Raises InvalidArguments."""
+    try:
+        # Strict mode accepts a string for an enum or a date, which JSON cannot express, only in JSON input.
+        return model.model_validate_json(encode(values))
+    except ValidationError as error:
+        try:
+            return model.model_validate_json(encode(_with_integers(values)))
+        except ValidationError:
+            raise InvalidArguments(validation_message(tool, error)) from None
+
+
+def _with_integers(value: Any) -> Any:
+    """Returns a JSON value with 3 for 3.0, which is an integer in JSON Schema but not for pydantic's strict mode."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {name: _with_integers(item) for name, item in value.items()}
+    return [_with_integers(item) for item in value] if isinstance(value, list) else value
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -230,10 +250,7 @@ class ModelExtension:
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Checks the model's fields among the arguments, and returns them unchanged. Raises InvalidArguments."""
         values = {name: value for name, value in arguments.items() if name in self.names}
-        try:
-            self.model.model_validate_json(encode(values))
-        except ValidationError as error:
-            raise InvalidArguments(validation_message(tool, error)) from None
+        _validated(self.model, values, tool)
         return values
 
 

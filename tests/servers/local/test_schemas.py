@@ -347,3 +347,27 @@ def test_a_function_without_a_derivable_schema_is_a_type_error() -> None:
 
     with pytest.raises(TypeError):
         local_tool(f)
+
+
+@pytest.mark.parametrize("value", [3.0, -0.0, 2.0**52])
+def test_an_integral_float_is_an_integer(value: float) -> None:
+    def f(count: int, many: list[int], either: int | str, ratio: float) -> None: ...
+
+    tool = local_tool(f)
+    values = tool.bind({"count": value, "many": [value], "either": value, "ratio": value}).keywords
+    assert values == {"count": int(value), "many": [int(value)], "either": int(value), "ratio": value}
+    assert [type(item) for item in (values["count"], *values["many"], values["either"], values["ratio"])] == [
+        int,
+        int,
+        int,
+        float,
+    ]
+    for refused in (3.5, 2.0**53):
+        with pytest.raises(InvalidArguments):
+            tool.bind({"count": refused, "many": [], "either": 1, "ratio": 1.0})
+
+
+def test_floats_stay_as_they_are_where_any_value_may_be() -> None:
+    def f(value: Any) -> None: ...
+
+    assert type(local_tool(f).bind({"value": 3.0}).keywords["value"]) is float
