@@ -46,6 +46,10 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(f"{printable(str(directory))} is {'trusted no longer' if was_trusted else 'not trusted'}")
         return OK if was_trusted else FAILED
+    if directory.is_file():
+        raise ConfigError(
+            f"{printable(str(directory))} is a file; name its directory: {printable(str(directory.parent))}"
+        )
     path = first_file(directory)
     if path is None:
         raise ConfigError(f"{printable(str(directory))} has no servers.yaml, .yml, .json or .toml to trust")

@@ -263,7 +263,7 @@ def _in_command_line(arguments: Sequence[str]) -> Iterator[str]:
             yield value
         yield from _in_text(argument)
         header, colon, value = argument.partition(":")
-        if colon and is_secret_key(header):
+        if colon and "${" not in header and is_secret_key(header):
             yield value.strip()
             yield value.strip().partition(" ")[2]
 

@@ -65,7 +65,7 @@ class ServerFile:
         if id in self.entries:
             display_name = printable(id, 100)
             raise EditRefused(
-                f"{printable(str(self.path))}: there is a server {display_name!r} already; choose another --name"
+                f"{printable(str(self.path))}: there is a server {display_name!r} already; choose another name"
             )
         last = next(reversed(self.entries.values()), None)
         if last is not None and isinstance(last.at[-1], int):

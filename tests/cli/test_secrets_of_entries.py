@@ -127,13 +127,14 @@ def test_the_references_of_an_imported_entry_are_shown_and_not_advised_on(
         },
         "dsn": {"url": "http://127.0.0.1:1/mcp?api_key=s3cret65", "headers": {"Authorization": "Bearer s3cret66"}},
         "cache": {"command": sys.executable, "args": ["redis://:s3cret67@127.0.0.1:1/0"]},
+        "ado": {"command": sys.executable, "args": ["Server=db;Password=s3cret68;Encrypt=true"]},
     }
     cursor(home, moved)
     main(["import"])
     preview = capsys.readouterr().out
     assert main(["import", "--yes"]) == OK
     references = re.findall(r"\$\{file:[^}]*\}", own(home).read_text())
-    assert len(references) == 7
+    assert len(references) == 8
     assert not [reference for reference in references if reference not in preview]
     main(["check"])
     assert "[HUB-125]" not in capsys.readouterr().err

@@ -141,6 +141,13 @@ def test_trust_of_a_directory_without_a_configuration_is_an_error(person: Person
     assert person.run("trust", str(tmp_path / "none"), "--yes") == BAD_INPUT
 
 
+def test_the_file_in_place_of_its_directory_is_an_error_that_names_the_directory(
+    person: Person, project: Project
+) -> None:
+    assert person.run("trust", str(project.file), "--yes") == BAD_INPUT
+    assert person.err.rstrip().endswith(str(project.directory))
+
+
 def test_trust_is_recorded_outside_of_the_project_for_this_user_alone(person: Person, project: Project) -> None:
     before = sorted(project.directory.iterdir())
     assert person.run("trust", "--yes") == OK
