@@ -230,12 +230,13 @@ class CallerLists:
         """Returns all items of a kind that are in any caller's list."""
         return [item for lists in self._lists.values() for item in lists.items.get(kind, ())]
 
-    async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> None:
+    async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> set[Kind]:
         lists = self._lists.get(caller) or RawLists(self._server)
         ordered = [kind for kind in KINDS if kind in kinds]
         if await lists.fetch(session.list_page, session.agreement.offers, ordered, session.unusable):
             self._lists[caller] = lists
             self._changed()
+        return set(lists.failed)
 
     async def close(self) -> None:
         """Stops fetching."""

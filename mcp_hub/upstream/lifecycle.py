@@ -138,10 +138,14 @@ class ConnectAttempt:
 
 
 class Backoff:
-    """Exponential backoff with full jitter. `failures` counts the connections in a row that failed or did not last."""
+    """Exponential backoff with full jitter. `failures` counts the attempts in a row that failed or did not last.
 
-    def __init__(self) -> None:
+    `longest` is the upper end in seconds of a delay.
+    """
+
+    def __init__(self, longest: float = LONGEST_DELAY) -> None:
         self.failures = 0
+        self._longest = longest
         self._held_until = 0.0
         self._renewed_at = -RENEWAL
         """`time.monotonic()` of the last attempt that replaces a lost session, past or to come."""
@@ -156,6 +160,10 @@ class Backoff:
     def count_failure(self, seconds: float, *, connected: bool) -> None:
         """Counts an attempt that has failed, or whose connection has ended, `seconds` after its begin."""
         self.failures = 0 if connected and seconds > SHORT_LIFE else self.failures + 1
+
+    def delay(self) -> float:
+        """Returns the seconds until the next attempt, a random number below an end that grows with each failure."""
+        return _RANDOM.uniform(0, min(self._longest, FIRST_DELAY * 2 ** max(0, min(self.failures - 1, 16))))
 
     def hold(self, seconds: float) -> None:
         """Lets no call bring the next attempt forward for `seconds`, as the server wants to be left alone."""
@@ -176,8 +184,7 @@ class Backoff:
 
         `woken` counts only while nothing holds the attempt. With `at_once`, the next attempt is due immediately.
         """
-        longest = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
-        self.next_attempt = time.monotonic() + (0.0 if at_once else _RANDOM.uniform(0, longest))
+        self.next_attempt = time.monotonic() + (0.0 if at_once else self.delay())
         self.next_attempt = max(self.next_attempt, self._held_until)
         while (remaining := self.next_attempt - time.monotonic()) > 0 and not sooner():
             if woken.is_set() and not self.held:

@@ -20,6 +20,7 @@ from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
+from mcp_hub.upstream.lifecycle import Backoff
 from mcp_hub.upstream.session import UpstreamSession
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -38,6 +39,8 @@ MANY: Final = 4 * 1024 * 1024
 """Weight of lists above which garbage collection of their values would block the event loop for 20 ms."""
 SETTLE: Final = 0.1
 """Seconds in which changes are collected before the lists are fetched again."""
+LONGEST_RETRY: Final = 300.0
+"""Upper end in seconds of the pause before a list that fails is fetched again."""
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 Unusable = Callable[[Kind, Any], str | None]
@@ -50,6 +53,8 @@ class DrainedList(msgspec.Struct, frozen=True):
     items: list[Any]
     shortfall: str | None = None
     duplicates: tuple[dict[str, str], ...] = ()
+    failed: bool = False
+    """Whether the server failed to answer, so that it may list more when it is asked again."""
 
 
 async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
@@ -69,10 +74,12 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
         except Exception as error:
             if page == 0:
                 raise
-            return DrainedList(items, f"page {page + 1} of {kind.list_method} failed: {error or type(error).__name__}")
+            text = f"page {page + 1} of {kind.list_method} failed: {error or type(error).__name__}"
+            return DrainedList(items, text, failed=True)
         page_items = answer.get(kind.result_key) if isinstance(answer, dict) else None
         if not isinstance(page_items, list):
-            return DrainedList(items, f"page {page + 1} of {kind.list_method} has no list {kind.result_key!r}")
+            text = f"page {page + 1} of {kind.list_method} has no list {kind.result_key!r}"
+            return DrainedList(items, text, failed=True)
         items.extend(page_items)
         if len(items) > MAX_ITEMS:
             return DrainedList(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
@@ -108,7 +115,11 @@ class RawLists:
         self._server = server
         self.items: dict[Kind, list[Any]] = {}
         self.shortfalls: dict[Kind, str] = {}
-        """The reason why a list is incomplete, for the user."""
+        """The reason why a list is incomplete or out of date, for the user."""
+        self.failed: set[Kind] = set()
+        """The lists that the server failed to answer when it was asked last."""
+        self._cut: set[Kind] = set()
+        """The lists of which only the first pages are known."""
         self._left_out: dict[Kind, Counter[str]] = {}
         """How many items of a list are left out, by reason."""
         self.duplicates: tuple[dict[str, str], ...] = ()
@@ -144,10 +155,16 @@ class RawLists:
         return schema if isinstance(schema, dict) else None
 
     async def fetch(self, ask: Ask, offers: Callable[[Kind], bool], kinds: Iterable[Kind], unusable: Unusable) -> bool:
-        """Fetches the server's lists, without unusable items; returns whether any has changed. Raises LinkError."""
-        offered = [kind for kind in kinds if offers(kind)]
-        answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in offered))
-        lists: dict[Kind, list[Any]] = {**{kind: [] for kind in kinds}, **dict(zip(offered, answers, strict=True))}
+        """Fetches the server's lists, without unusable items; returns whether any has changed.
+
+        A list that the server fails to answer stays as it is, and is in `failed`.
+
+        Raises:
+            LinkError: the transport failed, or a list that is not known yet was not answered in time.
+        """
+        kinds = list(kinds)
+        answers = await asyncio.gather(*(self._drain(ask, kind, unusable, offered=offers(kind)) for kind in kinds))
+        lists = {kind: items for kind, items in zip(kinds, answers, strict=True) if items is not None}
         previous = {kind: self.items.get(kind) for kind in lists}
         if await in_slices(_same(previous, lists)):
             drop([item for items in lists.values() for item in items])
@@ -158,28 +175,49 @@ class RawLists:
             settle_heap()
         return True
 
-    async def _drain(self, ask: Ask, kind: Kind, unusable: Unusable) -> list[Any]:
-        limit = self._server.deadlines.list
-        self.shortfalls.pop(kind, None)
-        try:
-            drained = await drain(ask, kind, limit)
-        except UpstreamAnswered as error:
-            if error.code != METHOD_NOT_FOUND:
-                self.shortfalls[kind] = f"{kind.list_method} was answered with an error: {printable(error.message)}"
-            return []
-        except TimeoutError:
-            setting = f"servers.{self._server.id}.deadlines.list"
-            text = f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})"
-            raise LinkError(text, code=codes.LIST_LATE) from None
-        if drained.shortfall is not None:
-            self.shortfalls[kind] = drained.shortfall
-            log.warning("%s: %s", self._server.id, drained.shortfall)
+    async def _drain(self, ask: Ask, kind: Kind, unusable: Unusable, *, offered: bool) -> list[Any] | None:
+        """Returns the server's list; None if it fails and no more of the list is known than before."""
+        drained = await self._ask(ask, kind) if offered else DrainedList([])
+        known = self.items.get(kind)
+        is_complete = known is not None and kind not in self._cut
+        stays = drained.failed and (is_complete or len(drained.items) < max(1, len(known or ())))
+        self._report(kind, drained, stays=stays and known is not None)
+        (self.failed.add if drained.failed else self.failed.discard)(kind)
+        if stays:
+            return None
+        (self._cut.add if drained.failed else self._cut.discard)(kind)
         if kind is TOOLS and self._server.tools_dir is not None:
             self.duplicates = drained.duplicates
             for duplicate in drained.duplicates:
                 text = "%s: %s: the tool %s is left out: %s has it already"
                 log.warning(text, self._server.id, duplicate["dropped"], duplicate["name"], duplicate["kept"])
         return await in_slices(self._usable(kind, drained.items, unusable))
+
+    async def _ask(self, ask: Ask, kind: Kind) -> DrainedList:
+        limit, known = self._server.deadlines.list, kind in self.items
+        try:
+            return await drain(ask, kind, limit)
+        except UpstreamAnswered as error:
+            if error.code == METHOD_NOT_FOUND:
+                return DrainedList([])
+            text = f"{kind.list_method} was answered with an error: {printable(error.message)}"
+        except TimeoutError:
+            setting = f"servers.{self._server.id}.deadlines.list"
+            text = f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})"
+            if not known:
+                raise LinkError(text, code=codes.LIST_LATE) from None
+        return DrainedList([], text, failed=True)
+
+    def _report(self, kind: Kind, drained: DrainedList, *, stays: bool) -> None:
+        """Notes for the user why a list is incomplete, and logs it once as long as the reason stays the same."""
+        former, text = self.shortfalls.pop(kind, None), drained.shortfall
+        if text is None:
+            return
+        if drained.failed:
+            text += "; the list from before stays, and it is asked again" if stays else "; it is asked again"
+        self.shortfalls[kind] = text
+        if text != former:
+            log.warning("%s: %s", self._server.id, text)
 
     def _usable(self, kind: Kind, items: list[Any], unusable: Unusable) -> Generator[None, None, list[Any]]:
         """Returns the items that may be processed further, and counts the others by reason."""
@@ -232,21 +270,26 @@ def _same(previous: dict[Kind, list[Any] | None], current: dict[Kind, list[Any]]
 class ListRefresher:
     """Fetches changed lists again: soon, once for many changes, and once more for changes during a fetch.
 
-    `fetch(session, kinds)` fetches lists; `session()` returns the session to ask, None while none is open. A list
-    that changes while it is being fetched may be incomplete, so it is fetched again.
+    `fetch(session, kinds)` fetches lists and returns those that failed, which are fetched again after a pause that
+    grows; `session()` returns the session to ask, None while none is open. A list that changes while it is being
+    fetched may be incomplete, so it is fetched again.
     """
 
     def __init__(
         self,
         server: str,
         session: Callable[[], UpstreamSession | None],
-        fetch: Callable[[UpstreamSession, set[Kind]], Awaitable[None]],
+        fetch: Callable[[UpstreamSession, set[Kind]], Awaitable[set[Kind]]],
     ) -> None:
         self._server = server
         self._session = session
         self._fetch = fetch
         self._stale: set[Kind] = set()
         self._task: asyncio.Task[None] | None = None
+        self._backoff = Backoff(LONGEST_RETRY)
+        self._retry: asyncio.TimerHandle | None = None
+        self._failed: set[Kind] = set()
+        """The lists that `_retry` fetches again."""
 
     def notified(self, method: str) -> None:
         """Handles a notification; one that is not about a list is ignored."""
@@ -265,6 +308,22 @@ class ListRefresher:
     def forget(self) -> None:
         """Drops pending refreshes, as all lists are about to be fetched anyway."""
         self._stale = set()
+        self._retry_after(set())
+
+    async def fetch(self, session: UpstreamSession, kinds: set[Kind]) -> None:
+        """Fetches these lists now. Raises what a request raises."""
+        self._retry_after(await self._fetch(session, kinds))
+
+    def _retry_after(self, failed: set[Kind]) -> None:
+        """Fetches the lists that failed again after a pause, which grows until none fails."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._failed = failed
+        if failed:
+            self._backoff.failures += 1
+            self._retry = asyncio.get_running_loop().call_later(self._backoff.delay(), self.soon, failed, 0.0)
+        else:
+            self._backoff.failures = 0
 
     async def _run(self, after: float) -> None:
         while self._stale:
@@ -274,15 +333,18 @@ class ListRefresher:
                 return  # `resume` refreshes the stale lists later
             kinds, self._stale, after = self._stale, set(), SETTLE
             try:
-                await self._fetch(session, kinds)
+                await self.fetch(session, kinds)
             except (HubError, LinkError, TimeoutError) as error:
-                level = logging.DEBUG if session.lost.is_set() else logging.WARNING
-                log.log(level, "%s: its lists could not be refreshed: %s", self._server, error)
+                if not session.lost.is_set():
+                    level = logging.DEBUG if self._backoff.failures else logging.WARNING
+                    log.log(level, "%s: its lists could not be refreshed, and are asked again: %s", self._server, error)
+                    self._retry_after(self._failed | kinds)
             except Exception:
                 log.exception("refreshing the lists of %s failed inside the hub", self._server)
 
     def cancel(self) -> None:
         """Stops fetching, without waiting for the task to end."""
+        self._retry_after(set())
         if self._task is not None:
             self._task.cancel()
 
@@ -341,12 +403,12 @@ class ListStore:
         """
         self._refresher.forget()
         try:
-            await self._list(session, set(KINDS))
+            await self._refresher.fetch(session, set(KINDS))
         except BaseException:
             await asyncio.shield(session.close())
             raise
 
-    async def _list(self, session: UpstreamSession, kinds: set[Kind]) -> None:
+    async def _list(self, session: UpstreamSession, kinds: set[Kind]) -> set[Kind]:
         agreement = session.agreement
         ordered = [kind for kind in KINDS if kind in kinds]
         behind = session.nested_hubs
@@ -365,6 +427,7 @@ class ListStore:
                 await in_thread(self._cache.save, self.server, cached)
             else:
                 self._cache.save(self.server, cached)
+        return set(self.lists.failed)
 
     def drop(self) -> None:
         """Empties the lists, and deletes the cached catalog."""
@@ -376,7 +439,7 @@ class ListStore:
         """Fetches these lists at once; does nothing if no session is open. Raises what a request raises."""
         session = self._session()
         if session is not None:
-            await self._list(session, kinds)
+            await self._refresher.fetch(session, kinds)
 
     def resume(self) -> None:
         """Resumes the refreshes that were deferred while no session was open."""

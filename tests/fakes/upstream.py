@@ -291,6 +291,10 @@ def handle(message: dict, paused: bool = False) -> None:
         return
     elif method == "ping":
         answer = {}
+    elif method == "tools/list" and (fault := listed("fault", None)) in ("error", "slow", "page" * ("cursor" in params)):
+        if fault != "slow":
+            send({"id": request_id, "error": {"code": -32603, "message": "the database is locked"}})
+        return
     elif method == "tools/list":
         answer = page(params)
     elif method == "resources/list":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +92,59 @@ async def test_lists_of_servers_without_change_notifications_are_polled(tmp_path
         assert "up__late" not in await client.tool_names()
         trigger.touch()
         await listed(client, "up__late", True)
+
+
+def lists(path: Path, *names: str, fault: str | None = None) -> None:
+    """Writes the tools that the fake lists from now on, and how it fails to."""
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("changed", "pid", "echo", *names)]
+    path.with_suffix(".new").write_text(json.dumps({"tools": tools, "fault": fault}))
+    path.with_suffix(".new").replace(path)
+
+
+def flaky(path: Path, era: str = "handshake", **entry: Any) -> dict[str, Any]:
+    lists(path)
+    return fake("--lists", str(path), "--pages", "2", "--era", era, deadlines={"list": "500ms"}, **entry)
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@pytest.mark.parametrize("fault", ["error", "page", "slow"])
+async def test_a_list_that_fails_once_stays_and_is_asked_again(tmp_path: Path, era: str, fault: str) -> None:
+    path = tmp_path / "lists.json"
+    async with hub(tmp_path, {"up": flaky(path, era)}) as client:
+        names = await client.tool_names()
+        lists(path, "late", fault=fault)
+        await client.text("up__changed")
+        await client.until(lambda: b"the list from before stays" in client.stderr)
+        assert await client.tool_names() == names
+        assert await client.text("up__echo", {"text": "still there"}) == "still there"
+        lists(path, "late")
+        await listed(client, "up__late", True)
+        assert client.stderr.count(b"the list from before stays") == 1
+
+
+async def test_a_list_that_fails_on_a_new_connection_stays_and_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "lists.json"
+    async with hub(tmp_path, {"up": flaky(path)}) as client:
+        names = await client.tool_names()
+        lists(path, "late", fault="error")
+        os.kill(int(await client.text("up__pid")), signal.SIGKILL)
+        await client.until(lambda: b"the list from before stays" in client.stderr)
+        assert await client.tool_names() == names
+        assert await client.text("up__echo", {"text": "still there"}) == "still there"
+        lists(path, "late")
+        await listed(client, "up__late", True)
+
+
+@pytest.mark.parametrize("fault", ["error", "page"])
+async def test_a_list_that_fails_at_the_first_connection_is_asked_again(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "lists.json"
+    entry = flaky(path)
+    lists(path, fault=fault)
+    async with hub(tmp_path, {"up": entry}) as client:
+        assert await client.tool_names() == [f"up__{name}" for name in ("changed", "pid") if fault == "page"]
+        lists(path, "late")
+        await listed(client, "up__late", True)
+        assert await client.tool_names() == [f"up__{name}" for name in ("changed", "pid", "echo", "late")]
 
 
 async def test_a_session_with_unreadable_messages_is_replaced(tmp_path: Path) -> None:
