@@ -35,12 +35,14 @@ class Item(msgspec.Struct, frozen=True):
     """One listed item on its way into the catalog.
 
     `local` is its name without the namespace; a policy may change it. It is ignored for a template, whose URIs have to
-    lead back to the upstream. `wire` is the item as the upstream listed it and is never mutated.
+    lead back to the upstream. `wire` is the item as the upstream listed it and is never mutated. `definition` counts
+    the definitions of one route, as a server may describe an item differently to each caller.
     """
 
     route: Route
     local: str
     wire: Any
+    definition: int = 0
 
 
 class CatalogSource(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The catalogs that callers see: of everybody, of each profile, and of callers to whom servers offer more items."""
+"""The catalogs that callers see: of everybody, of each profile, and of callers to whom servers list their own items."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Catalogs:
         self._profile_catalogs: dict[str, Catalog] = {}
         """Catalogs of the requested profiles."""
         self._caller_catalogs: dict[Hashable, Catalog] = {}
-        """Catalogs of callers to whom servers offer more items."""
+        """Catalogs of callers whose own sessions have listed items."""
         self._dirty = False
         self._rebuild_timer: asyncio.TimerHandle | None = None
         self._watchers: list[Watcher] = []
@@ -272,7 +272,11 @@ class Catalogs:
 
     def _shape_lists(self) -> Generator[None, None, list[Any]]:
         """Applies the rules to lists that are new or have to be reviewed. Returns the parts of what it replaces."""
-        listed = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
+        listed = {
+            id: upstream
+            for id, upstream in self._upstreams.items()
+            if upstream.lists.items or upstream.caller_lists.all
+        }
         reviewed, self._reviewed = self._reviewed, False
         shaped = {} if reviewed else {id: items for id, items in self._items_by_upstream.items() if id in listed}
         self.unread = frozenset(id for id in listed if id not in shaped or not shaped[id].is_of(listed[id]))
@@ -361,7 +365,7 @@ class Catalogs:
     def _merge(
         self, profile: str | None, caller: tuple[Hashable, ...], previous: Catalog | None, like: Catalog | None
     ) -> Generator[None, None, Catalog]:
-        """Merges the sources of a profile, and what its servers offer only to `caller`, in steps."""
+        """Merges the sources of a profile, and what the own sessions of `caller` list instead, in steps."""
 
         def is_visible(route: Route) -> bool:
             return profile is None or self._is_visible(route, profile)
@@ -369,8 +373,8 @@ class Catalogs:
         unlisted = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
         sources: list[CatalogSource] = []
         for items in self._items_by_upstream.values():
-            lists = items.upstream.caller_lists
-            sources.append((yield from items.source(is_visible, *(lists.of(key) for key in caller))))
+            own = items.own.get(caller[0]) if caller else None
+            sources.append((yield from items.source(is_visible, own or {})))
         merged = yield from Catalog.building(
             sources,
             self._on_conflict,

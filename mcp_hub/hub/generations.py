@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mcp_hub.catalog import Route, names
@@ -78,12 +78,14 @@ class Generation:
         self._upstreams[upstream.server.id] = upstream
         return former_upstream
 
-    def listed_tool(self, route: Route) -> Json | None:
-        """Returns a tool as its server lists it; None for anything else, the hub's own tools included."""
+    def listed_tool(self, route: Route, caller: Hashable | None) -> Json | None:
+        """Returns a tool as its server lists it to a caller; None for anything else, the hub's own tools included."""
         upstream = self.upstreams.get(route.upstream)
         if route.kind is not TOOLS or upstream is None:
             return None
-        return upstream.lists.tools.get(route.name) or upstream.caller_lists.tool(route.name)
+        # Few upstreams have own sessions: the others are spared a frame, as every call passes here.
+        lists = upstream.lists_of(caller, TOOLS) if upstream.caller_lists.all else upstream.lists
+        return lists.tools.get(route.name)
 
     def offers(self, route: Route) -> bool:
         """Returns whether a server may be asked for an item of a kind that not all servers have."""

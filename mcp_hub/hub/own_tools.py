@@ -97,11 +97,12 @@ class OwnTools:
         return internal.meaning()
 
     def _may_cache(self, route: Route) -> bool:
-        """Returns whether a tool may be kept on disk: everybody is offered it, and its server may be cached."""
+        """Returns whether a tool may be kept on disk: its server may be cached, and lists the same to everybody."""
         upstream = self._now().upstreams.get(route.upstream)
         return (
             upstream is not None
             and upstream.server.keep_catalog
+            and not upstream.caller_lists.all
             and self._catalogs.everybodys.exposed(route) is not None
         )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from mcp_hub.catalog import CatalogSource, Item, Route
-from mcp_hub.protocol.kinds import KINDS
+from mcp_hub.protocol.kinds import KINDS, Kind
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.list_store import RawLists
 
@@ -27,7 +27,9 @@ class ShapedItems(msgspec.Struct, frozen=True):
 
     upstream: Upstream
     items: Sequence[Item]
-    everybodys: frozenset[Route]
+    """What callers are offered whose own sessions have not listed anything."""
+    own: Mapping[Hashable | None, Mapping[Kind, Sequence[Item]]]
+    """By caller: what its own session lists, of the kinds that it has listed."""
     lists: tuple[Any, ...]
     """The upstream's lists it was made from."""
 
@@ -40,20 +42,20 @@ class ShapedItems(msgspec.Struct, frozen=True):
 
     def parts(self) -> list[Any]:
         """Returns the objects it consists of, each of which may be large."""
-        return [*self.items, *(wire for wires in self.lists if wires is not None for wire in wires)]
+        own_items = (item for by_kind in self.own.values() for items in by_kind.values() for item in items)
+        return [*self.items, *own_items, *(wire for wires in self.lists if wires is not None for wire in wires)]
 
     def source(
-        self, is_visible: Callable[[Route], bool], offered: RawLists | None = None
+        self, is_visible: Callable[[Route], bool], own: Mapping[Kind, Sequence[Item]]
     ) -> Generator[None, None, CatalogSource]:
-        """Returns the items that everybody is offered and those in `offered`, as far as `is_visible(route)`."""
-        caller_routes = _routes(self.upstream, offered) if offered is not None else frozenset()
+        """Returns the items in `own`, and everybody's of the other kinds, as far as `is_visible(route)`."""
         visible_items: list[Item] = []
-        for item in self.items:
-            yield
-            if (item.route in self.everybodys or item.route in caller_routes) and is_visible(item.route):
-                visible_items.append(item)
-        items = tuple(visible_items)
-        return CatalogSource(self.upstream.server.id, self.upstream.server.namespace, items)
+        for items, is_own in ((self.items, False), *((items, True) for items in own.values())):
+            for item in items:
+                yield
+                if (is_own or item.route.kind not in own) and is_visible(item.route):
+                    visible_items.append(item)
+        return CatalogSource(self.upstream.server.id, self.upstream.server.namespace, tuple(visible_items))
 
 
 def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
@@ -67,31 +69,57 @@ def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
 
 
 def shape_items(upstream: Upstream, shape: Shape) -> Generator[None, None, ShapedItems]:
-    """Collects what an upstream offers everybody and single callers, and applies the rules to it, in steps."""
-    sources = _lists_of(upstream)
-    caller_lists = list(upstream.caller_lists.all.values())
-    listed: list[Item] = []
-    for item in _items(upstream, upstream.lists):
-        yield
-        listed.append(item)
-    everybodys = frozenset(item.route for item in listed)
-    caller_items: dict[Route, Item] = {}
-    for lists in caller_lists:
-        for item in _items(upstream, lists):
-            yield
-            if item.route not in everybodys:
-                caller_items.setdefault(item.route, item)
-    items = yield from shape([*listed, *caller_items.values()])
-    return ShapedItems(upstream, items, everybodys, sources)
+    """Collects what an upstream offers everybody and single callers, and applies the rules to it, in steps.
 
-
-def _items(upstream: Upstream, lists: RawLists) -> Iterator[Item]:
+    The rules see all definitions of an item at once: what one of them makes them refuse is refused to everybody.
+    """
+    sources, own_lists = _lists_of(upstream), dict(upstream.caller_lists.all)
+    definitions: dict[Route, list[Item]] = {}
+    everybodys: list[Item] = []
     for kind in KINDS:
-        for wire in lists.items.get(kind, ()):
-            name = wire.get(kind.name_key) if isinstance(wire, dict) else None
-            text = name if isinstance(name, str) else ""
-            yield Item(Route(upstream.server.id, kind, text), text, wire)
+        for item in _items(upstream, upstream.lists, kind):
+            yield
+            everybodys.append(_defined(item, definitions))
+    own: dict[Hashable | None, dict[Kind, list[Item]]] = {}
+    for caller, lists in own_lists.items():
+        own[caller] = {kind: [] for kind in KINDS if kind in lists.items}
+        for kind, items in own[caller].items():
+            for item in _items(upstream, lists, kind):
+                yield
+                shared = next(iter(definitions.get(item.route, ())), None)
+                items.append(shared if shared and shared.wire == item.wire else _defined(item, definitions))
+    shaped = yield from shape([item for items in definitions.values() for item in items])
+    by_definition: dict[tuple[Route, int], Item] = {}
+    for item in shaped:
+        yield
+        by_definition[item.route, item.definition] = item
+
+    def allowed(items: Sequence[Item]) -> Generator[None, None, list[Item]]:
+        result: list[Item] = []
+        for item in items:
+            yield
+            if (shaped_item := by_definition.get((item.route, item.definition))) is not None:
+                result.append(shaped_item)
+        return result
+
+    shaped_own: dict[Hashable | None, dict[Kind, Sequence[Item]]] = {caller: {} for caller in own}
+    for caller, by_kind in own.items():
+        for kind, items in by_kind.items():
+            shaped_own[caller][kind] = yield from allowed(items)
+    return ShapedItems(upstream, (yield from allowed(everybodys)), shaped_own, sources)
 
 
-def _routes(upstream: Upstream, lists: RawLists) -> frozenset[Route]:
-    return frozenset(item.route for item in _items(upstream, lists))
+def _defined(item: Item, definitions: dict[Route, list[Item]]) -> Item:
+    """Returns the item as one more definition of its route."""
+    known = definitions.setdefault(item.route, [])
+    if known:
+        item = msgspec.structs.replace(item, definition=len(known))
+    known.append(item)
+    return item
+
+
+def _items(upstream: Upstream, lists: RawLists, kind: Kind) -> Iterator[Item]:
+    for wire in lists.items.get(kind, ()):
+        name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+        text = name if isinstance(name, str) else ""
+        yield Item(Route(upstream.server.id, kind, text), text, wire)

@@ -159,6 +159,10 @@ class Selective(Policy, Protocol):
         ...
 
 
+Listed = Callable[[Route, Hashable | None], Json | None]
+"""Returns a tool as its server lists it to a caller, None if it does not."""
+
+
 class ConfiguredPart(Protocol):
     """An object that exists once for each configuration: a policy of the chain, or a part of one.
 
@@ -191,8 +195,7 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """The data-flow labels that sessions have used."""
     approvals: Approvals
     """The tools that callers have allowed for their sessions."""
-    listed: Callable[[Route], Json | None]
-    """Returns a tool as its server lists it, None if it does not."""
+    listed: Listed
     scrape: Scrape
     """Fetches a page, for the fallback."""
     run_function: Function

@@ -185,7 +185,10 @@ class Access:
         templates: list[tuple[Route, names.UriPattern]] = []
         for item in items:
             yield
-            if item_tags := tags_of(server, item.route, item.wire):
+            item_tags = tags_of(server, item.route, item.wire)
+            if item.definition:  # a tag counts if all definitions of the item have it
+                item_tags &= tags.get(item.route, frozenset(server.tags))
+            if item_tags or item.definition:
                 tags[item.route] = item_tags
             if item.route.kind is RESOURCES:
                 resources.add(names.normal_uri(item.route.name))
@@ -205,9 +208,8 @@ class Access:
         skills: dict[tuple[str, str | None], str | None] = {}
         for item in (item for item in items if item.route.kind is SKILLS):
             for profile in self._selections:
-                skills[item.route.name, profile] = yield from self._rule_hiding_file(
-                    upstream, files_of(item.wire), profile
-                )
+                rule = yield from self._rule_hiding_file(upstream, files_of(item.wire), profile)
+                skills[item.route.name, profile] = rule or skills.get((item.route.name, profile))
         self._skills[upstream] = skills
 
     def _rule_hiding_file(

@@ -67,7 +67,6 @@ class Rules(msgspec.Struct, frozen=True):
     deadline: DeadlinePolicy
     trace: Trace
     breaker: CircuitBreaker
-    preset: Preset
     shaping: tuple[Policy, ...]
     """The policies that change results."""
     pins: PinReview
@@ -112,7 +111,6 @@ class Rules(msgspec.Struct, frozen=True):
             end = max(end, start + 1)
             shaped += self.chain.shape(items[start:end])
             start = end
-        yield from self.preset.keep_only(items)
         return shaped
 
     def instructions(self, upstream: str, text: str | None) -> str | None:
@@ -179,7 +177,6 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
         deadline=parts.find(DeadlinePolicy),
         trace=parts.find(Trace),
         breaker=parts.find(CircuitBreaker),
-        preset=parts.find(Preset),
         shaping=(parts.find(ShapeResult), parts.find(FilterResults)),
         pins=parts.find(PinReview),
         screen=parts.find(ScreenReview),

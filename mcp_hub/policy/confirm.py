@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final
 
@@ -21,7 +21,7 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError, PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
 from mcp_hub.policy.approvals import (
     MAX_QUESTION,
     NO,
@@ -123,7 +123,7 @@ class Confirm:
     Args:
         config: The configuration.
         approvals: The tools that callers have allowed for their sessions.
-        listed: Returns a tool as its server lists it.
+        listed: Returns a tool as its server lists it to a caller.
         shown: Removes preset arguments from those that the person is shown.
         redactor: Masks the secrets of the configuration in them.
         in_program: Whether the hub runs inside a Python program, which can check the calls of `hub_call` itself.
@@ -138,7 +138,7 @@ class Confirm:
         self,
         config: Config,
         approvals: Approvals,
-        listed: Callable[[Route], Json | None],
+        listed: Listed,
         shown: Shown,
         redactor: Redactor,
         *,
@@ -209,25 +209,25 @@ class Confirm:
             rules.append(of_server)
         if self._of_profile and (of_profile := self._of_profile.get(profile_of(call.caller) or "")) is not None:
             rules.append(of_profile)
-        setting = next((rule.setting for rule in rules if self._covers(rule, route)), None)
-        if setting is None and call.within is not None and not self._writes and not self._only_reads(route):
+        setting = next((rule.setting for rule in rules if self._covers(rule, call)), None)
+        if setting is None and call.within is not None and not self._writes and not self._only_reads(call):
             setting = "code_mode.writes"
         return None if setting is None or self._approvals.has(call.caller, route) else setting
 
-    def _covers(self, rule: _Rule, route: Route) -> bool:
-        return route in rule.names or (rule.destructive and self._may_destroy(route))
+    def _covers(self, rule: _Rule, call: Call) -> bool:
+        return call.route in rule.names or (rule.destructive and self._may_destroy(call))
 
-    def _annotations(self, route: Route) -> Mapping[str, Any]:
-        listed = self._listed(route)
+    def _annotations(self, call: Call) -> Mapping[str, Any]:
+        listed = self._listed(call.route, call.caller)
         hints = listed.get("annotations") if isinstance(listed, dict) else None
         return hints if isinstance(hints, dict) else {}
 
-    def _only_reads(self, route: Route) -> bool:
-        return self._annotations(route).get("readOnlyHint") is True
+    def _only_reads(self, call: Call) -> bool:
+        return self._annotations(call).get("readOnlyHint") is True
 
-    def _may_destroy(self, route: Route) -> bool:
+    def _may_destroy(self, call: Call) -> bool:
         """Returns whether a tool may be destructive. By the protocol, a tool without annotations may."""
-        hints = self._annotations(route)
+        hints = self._annotations(call)
         return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
 
     # --- the question ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_slices, in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
+from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts, unknown_name
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.uri_rules import completed_route, completed_values, decoded, with_values
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
@@ -80,9 +80,7 @@ class UrlGuard:
     name = "guard"
     keys = (GUARD,)
 
-    def __init__(
-        self, guard: GuardSettings, servers: Mapping[str, Server], listed: Callable[[Route], Json | None]
-    ) -> None:
+    def __init__(self, guard: GuardSettings, servers: Mapping[str, Server], listed: Listed) -> None:
         self._rules = url_rules(guard)
         self._listed = listed
         self._tools = ToolNames(guard.tools, servers)
@@ -169,7 +167,7 @@ class UrlGuard:
 
     async def _check(self, call: Call) -> None:
         """Raises GuardBlocked if a reading of the arguments has a forbidden URL; large ones are read in a thread."""
-        arguments, tool = call.params.get("arguments"), self._listed(call.route)
+        arguments, tool = call.params.get("arguments"), self._listed(call.route, call.caller)
         schema = tool.get("inputSchema") if tool is not None else None
         large, work = weighs_more(arguments), WorkBudget(QUICK_WORK)
         refusal = None if large else self._refusal(arguments, schema, work)

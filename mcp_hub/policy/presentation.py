@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, parsed_key
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
@@ -47,20 +47,23 @@ class Preset:
 
     name = "preset"
 
-    def __init__(self, servers: Mapping[str, Server], *, of_calls: bool = False) -> None:
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        listed: Listed = lambda route, caller: None,
+        presented: Callable[[Route, Json], Json] = lambda route, schema: schema,
+        *,
+        of_calls: bool = False,
+    ) -> None:
         self._rules = ToolRulesTable(servers)
         self._paths: dict[Route, tuple[Path, ...]] = {}
         self._of_calls = of_calls
-        self._declared: dict[str, dict[Route, frozenset[str]]] = {}
-        """By upstream: the argument names in the schemas of its tools with presets.
-
-        They are arguments of their own, and not other spellings of a preset one.
-        """
+        self._listed, self._presented = listed, presented
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Preset:
         """Makes the policy of a configuration."""
-        return cls(parts.servers, of_calls=parts.in_program)
+        return cls(parts.servers, parts.listed, parts.find(Presentation).schema, of_calls=parts.in_program)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Removes preset arguments from the schemas of tools."""
@@ -73,23 +76,9 @@ class Preset:
         schema = item.wire.get("inputSchema")
         if not isinstance(schema, dict):
             return item
-        properties = schema.get("properties")
-        declared = self._declared.setdefault(item.route.upstream, {})
-        declared[item.route] = frozenset(properties) if isinstance(properties, dict) else frozenset()
         for path_text in preset:
             schema = without_property(schema, parse_path(path_text), schema)
         return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
-
-    def keep_only(self, items: Sequence[Item]) -> Generator[None]:
-        """Forgets the tools that an upstream does not list any more, in steps. `items`: all that it lists."""
-        if not items or not (declared := self._declared.get(items[0].route.upstream)):
-            return
-        remaining: dict[Route, frozenset[str]] = {}
-        for item in items:
-            yield
-            if item.route in declared:
-                remaining[item.route] = declared[item.route]
-        self._declared[items[0].route.upstream] = remaining
 
     def concerns(self, route: Route) -> bool:
         """Returns whether calls of the route may have preset arguments."""
@@ -108,14 +97,20 @@ class Preset:
             paths = self._paths[call.route] = tuple(map(parse_path, presets))
         return (*paths, *of_call)
 
-    def _declared_of(self, route: Route) -> frozenset[str]:
-        return self._declared.get(route.upstream, {}).get(route, frozenset())
+    def _declared_by(self, call: Call) -> frozenset[str]:
+        """Returns the argument names in the tool's schema: no other spellings of a preset one, but of their own."""
+        schema = self._rules[call.route].input_schema
+        if schema is None:
+            schema = (self._listed(call.route, call.caller) or {}).get("inputSchema")
+            schema = self._presented(call.route, schema) if isinstance(schema, dict) else {}
+        properties = schema.get("properties")
+        return frozenset(properties) if isinstance(properties, dict) else frozenset()
 
     def without_preset(self, call: Call, arguments: Any) -> Any:
         """Returns the arguments that a caller sent without preset ones, for records and spans."""
         hidden = self.preset_paths(call)
         if hidden:
-            declared = self._declared_of(call.route)
+            declared = self._declared_by(call)
             for path in hidden:
                 arguments = drop_argument(arguments, path, declared)
         return arguments
@@ -130,7 +125,7 @@ class Preset:
             return await call_next(call)
         arguments = call.params.get("arguments")
         merged: Any = arguments if isinstance(arguments, dict) else {}
-        declared = self._declared_of(call.route)
+        declared = self._declared_by(call)
         values = (*self._rules[call.route].preset.values(), *(call.preset or {}).values())
         large, dropped_count = weighs_more(merged), 0
         for path, value in zip(hidden, values, strict=True):
@@ -180,7 +175,9 @@ class Presentation:
         self._rules = ToolRulesTable(servers)
         self._sizes = {id: (DESCRIPTIONS.of(server), SCHEMAS.of(server)) for id, server in servers.items()}
         self._origins = {id: server.origin for id, server in servers.items() if server.origin != "mcp"}
-        self._changed: dict[Route, tuple[Json, Json]] = {}
+        self._changed: dict[tuple[Route, int], tuple[Json, Json]] = {}
+        """By route and identity of the listed schema: that schema, which keeps its id from another one, and the changed
+        one. A server may list the same tool with other schemas to other callers."""
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Presentation:
@@ -223,8 +220,8 @@ class Presentation:
         rules = self._rules[route]
         if rules.extend_schema is None and not rules.strip_titles:
             return listed
-        cached = self._changed.get(route)
-        if cached is not None and cached[0] is listed:
+        cached = self._changed.get((route, id(listed)))
+        if cached is not None:
             return cached[1]
         changed: Json = listed
         if rules.strip_titles:
@@ -239,7 +236,7 @@ class Presentation:
                 log.warning("%s of %s is left out: %s", setting, printable(route.name, 200), printable(str(error), 300))
         if len(self._changed) >= MAX_CHANGED:
             self._changed.clear()
-        self._changed[route] = (listed, changed)
+        self._changed[route, id(listed)] = (listed, changed)
         return changed
 
     def concerns(self, route: Route) -> bool:

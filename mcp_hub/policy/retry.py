@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Item
 from mcp_hub.catalog.exposed_ids import TASK_UPDATE
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Server
@@ -67,7 +67,7 @@ class _RetryBudget(msgspec.Struct):
 class RetryPolicy:
     """Repeats calls whose transport failed, after exponential waits with jitter.
 
-    `hints(route)` returns the annotations of a listed tool, `sleep(seconds)` waits, `draw()` returns a number from 0
+    `hints(call)` returns the annotations of the called tool, `sleep(seconds)` waits, `draw()` returns a number from 0
     to 1.
     """
 
@@ -77,7 +77,7 @@ class RetryPolicy:
     def __init__(
         self,
         servers: Mapping[str, Server],
-        hints: Callable[[Route], Mapping[str, Any]],
+        hints: Callable[[Call], Mapping[str, Any]],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[], float] = _RANDOM.random,
@@ -96,8 +96,8 @@ class RetryPolicy:
         """Makes the policy of a configuration."""
         listed = parts.listed
 
-        def hints(route: Route) -> Mapping[str, Any]:
-            annotations = (listed(route) or {}).get("annotations")
+        def hints(call: Call) -> Mapping[str, Any]:
+            annotations = (listed(call.route, call.caller) or {}).get("annotations")
             return annotations if isinstance(annotations, dict) else {}
 
         return cls(parts.servers, hints)
@@ -147,5 +147,5 @@ class RetryPolicy:
             return True  # reading, completing, rendering a prompt
         if self._listed[call.route.upstream].match(call.route.name):
             return True
-        hints = self._hints(call.route)
+        hints = self._hints(call)
         return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True

@@ -13,7 +13,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, parsed_key
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts, without_output_schema
+from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts, without_output_schema
 from mcp_hub.policy.long_results import (
     META_KEY,
     LongResults,
@@ -119,7 +119,7 @@ class ShapeResult:
         servers: Mapping[str, Server],
         store: LongResults,
         run_function: Function,
-        listed: Callable[[Route], Json | None],
+        listed: Listed,
     ) -> None:
         self._servers = servers
         self._rules = ToolRulesTable(servers)
@@ -258,7 +258,7 @@ class ShapeResult:
             parts, extra, room = parts | extra, {}, limit
         pages = pages_of(parts, min(limit, tokens * _BYTES_OF_TOKEN if tokens is not None else limit))
         try:
-            structured = self._structured(call.route, result, room, _Limits(limit, tokens), size, uri)
+            structured = self._structured(call, result, room, _Limits(limit, tokens), size, uri)
         except ResultTooLarge as error:
             return _Bounded(error, pages)
         structured_size = 0
@@ -286,12 +286,12 @@ class ShapeResult:
         extra["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: facts}
         return _Bounded(without_lone_surrogates({**flags, "content": content, **extra}), pages)
 
-    def _structured(self, route: Route, result: Json, room: int, limits: _Limits, size_of_all: _Size, uri: str) -> Any:
+    def _structured(self, call: Call, result: Json, room: int, limits: _Limits, size_of_all: _Size, uri: str) -> Any:
         """Returns the structured content to pass on: whole, shortened within the tool's schema, or None.
 
         Raises ResultTooLarge if the schema requires some and none is short enough.
         """
-        value = result.get("structuredContent")
+        value, route = result.get("structuredContent"), call.route
         size = len(encode(value)) + _KEY
         limit, key = limits.bytes or size, "max_result_bytes"
         if limits.tokens is not None and size_of_all.structured > limits.tokens:
@@ -300,7 +300,7 @@ class ShapeResult:
                 room, limit, key = min(room, in_bytes), in_bytes, "max_result_tokens"
         if value is None or size <= room:
             return value
-        tool = None if self._changes(route) or result.get("isError") else self._listed(route)
+        tool = None if self._changes(route) or result.get("isError") else self._listed(route, call.caller)
         schema = tool.get("outputSchema") if tool is not None else None
         if not isinstance(schema, dict):
             return None

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Item
 from mcp_hub.errors import CallCancelled
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, MAX_TEXT, RecordLabels, Shown, outcome
 from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.frames import weighs_more
@@ -71,7 +71,7 @@ class Spans:
         tracer: Callable[[], Awaitable[Tracer | None]],
         redaction: Redactor,
         labels: RecordLabels,
-        listed: Callable[[Route], Json | None],
+        listed: Listed,
         *,
         arguments: bool = True,
         shown: Shown = lambda call, arguments: arguments,
@@ -177,7 +177,7 @@ class Spans:
             "mcp.server": call.route.upstream,
             "agentscope.function.name": self._text(f"{call.route.upstream}.{call.route.name}"),
         }
-        listed = self._listed(call.route) if call.route.kind is TOOLS else None
+        listed = self._listed(call.route, call.caller) if call.route.kind is TOOLS else None
         if listed is not None and isinstance(description := listed.get("description"), str):
             attributes["gen_ai.tool.description"] = self._text(description, MAX_DESCRIPTION)
         if self._arguments:

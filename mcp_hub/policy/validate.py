@@ -10,7 +10,7 @@ from mcp_hub.config.entry_rules import Validation
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.policy.presentation import Presentation, Preset
 from mcp_hub.protocol.kinds import TOOLS
@@ -22,8 +22,8 @@ from mcp_hub.schema.validation_errors import explain_errors
 class Validate:
     """Checks arguments against the tool's own schema; they are never altered.
 
-    `listed(route)` returns the tool as its server lists it, `presented(route, schema)` the input schema that clients
-    see, `hidden(call)` the paths of preset arguments, which errors do not name.
+    `presented(route, schema)` returns the input schema that clients see, `hidden(call)` the paths of preset arguments,
+    which errors do not name.
 
     `strict` passes only valid arguments, `lenient` also those that the server may convert to valid ones. Local and
     built-in tools are strict unless the configuration says otherwise.
@@ -34,7 +34,7 @@ class Validate:
     def __init__(
         self,
         servers: Mapping[str, Server],
-        listed: Callable[[Route], Json | None],
+        listed: Listed,
         presented: Callable[[Route, Json], Json] = lambda route, schema: schema,
         hidden: Callable[[Call], Collection[Path]] = lambda call: (),
     ) -> None:
@@ -61,7 +61,7 @@ class Validate:
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Runs the call if its arguments are valid. Raises InvalidParameters otherwise; the server gets no request."""
-        tool = self._listed(call.route) if call.method == TOOLS.act_method else None
+        tool = self._listed(call.route, call.caller) if call.method == TOOLS.act_method else None
         schema = tool.get("inputSchema") if tool is not None else None
         rules = self._rules[call.route]
         mode = rules.validate_arguments or self._modes[call.route.upstream]

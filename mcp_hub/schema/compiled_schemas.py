@@ -101,35 +101,39 @@ class CompiledSchema:
 
 
 class SchemaCache:
-    """A cache of compiled schemas by route. A schema that cannot be used is logged once."""
+    """A cache of compiled schemas by route and identity. A schema that cannot be used is logged once."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Route, tuple[Json, Validation, CompiledSchema | None, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[Route, int], tuple[Json, Validation, CompiledSchema | None, int]] = (
+            OrderedDict()
+        )
         self._size = 0
 
     def find(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
         """Returns the compiled schema from the cache; None if it is not there or cannot be used."""
-        entry = self._entries.get(route)
-        if entry is None or entry[0] is not schema or entry[1] != mode:
+        key = (route, id(schema))  # a server may list the same tool with other schemas to other callers
+        entry = self._entries.get(key)
+        if entry is None or entry[1] != mode:
             return None
-        self._entries.move_to_end(route)
+        self._entries.move_to_end(key)
         return entry[2]
 
     async def compiled(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
         """Returns a tool's schema, compiled at the first call; None if it cannot be used."""
-        entry = self._entries.get(route)
-        if entry is not None and entry[0] is schema and entry[1] == mode:
-            self._entries.move_to_end(route)
+        key = (route, id(schema))
+        entry = self._entries.get(key)
+        if entry is not None and entry[1] == mode:
+            self._entries.move_to_end(key)
             return entry[2]
         if weighs_more(schema, QUICK_SIZE):
             compiled, size = await in_thread(_compile, route, schema, mode)
         else:
             compiled, size = _compile(route, schema, mode)
-        entry = self._entries.get(route)  # concurrent first calls may each have compiled it
+        entry = self._entries.get(key)  # concurrent first calls may each have compiled it
         if entry is not None:
             self._size -= entry[3]
-        self._entries[route] = (schema, mode, compiled, size)
-        self._entries.move_to_end(route)
+        self._entries[key] = (schema, mode, compiled, size)  # holding the schema keeps its id from another one
+        self._entries.move_to_end(key)
         self._size += size
         while len(self._entries) > MAX_COMPILED or self._size > MAX_SIZE_OF_ALL:
             self._size -= self._entries.popitem(last=False)[1][3]

@@ -13,7 +13,7 @@ from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CallError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.protocol.server_requests import Asker, Json
 from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
@@ -27,7 +27,7 @@ from mcp_hub.upstream.era_sessions import EraSessions
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter, UpstreamEvent, UpstreamState
 from mcp_hub.upstream.link_dialer import LinkDialer
-from mcp_hub.upstream.list_store import ListStore
+from mcp_hub.upstream.list_store import ListStore, RawLists
 from mcp_hub.upstream.session import Agreement, UpstreamResult, UpstreamSession
 from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
@@ -168,6 +168,11 @@ class Upstream:
     def incomplete(self) -> list[str]:
         """The reasons why its lists are incomplete, also those of hubs behind it, one line each, for the user."""
         return [*self.lists.incomplete, *self.nested_hubs.notes]
+
+    def lists_of(self, caller: Hashable | None, kind: Kind) -> RawLists:
+        """Returns the lists of a caller's own session if it has listed this kind, else those that callers share."""
+        own = self.caller_lists.all.get(caller)
+        return own if own is not None and kind in own.items else self.lists
 
     def _begin_with(self, cached: CachedCatalog | None) -> None:
         if cached is not None:
@@ -356,7 +361,7 @@ class Upstream:
             if self._continuity.needed:
                 self._continuity.check(caller, session, method)
             needs_schema = session.needs_schemas and method == TOOLS.act_method
-            schema = self.lists.schema(params.get("name")) if needs_schema else None
+            schema = self.lists_of(caller, TOOLS).schema(params.get("name")) if needs_schema else None
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
             with session.attribution.call(caller, asker, on_log, questions) as cause:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
 
@@ -170,7 +170,7 @@ class SessionContinuity:
 
 
 class CallerLists:
-    """The lists of each caller's own session, as a server's lists may depend on the client's capabilities.
+    """The lists of each caller's own session, as a server may list other items, or the same differently, to each.
 
     `changed()` is called when one of the lists has changed.
     """
@@ -178,7 +178,8 @@ class CallerLists:
     def __init__(self, server: Server, changed: Callable[[], None]) -> None:
         self._server = server
         self._changed = changed
-        self._lists: dict[Hashable | None, RawLists] = {}
+        self.all: dict[Hashable | None, RawLists] = {}
+        """By caller: the lists of its own session, as far as they were fetched. Only this class changes it."""
         self._sessions: dict[Hashable | None, UpstreamSession] = {}
         self._refreshers: dict[Hashable | None, ListRefresher] = {}
 
@@ -194,7 +195,7 @@ class CallerLists:
             fetch = partial(self._fetch, caller)
             refresher = ListRefresher(self._server.id, partial(self._sessions.get, caller), fetch)
             self._refreshers[caller] = refresher
-        if session.agreement.declared or caller in self._lists:
+        if session.agreement.declared or caller in self.all:
             refresher.soon(set(KINDS), 0.0)
         session.watch_for_changes(partial(refresher.soon, set(KINDS)))
 
@@ -210,31 +211,18 @@ class CallerLists:
         refresher = self._refreshers.pop(caller, None)
         if refresher is not None:
             refresher.cancel()
-        if self._lists.pop(caller, None) is not None:
+        if self.all.pop(caller, None) is not None:
             self._changed()
-
-    def of(self, caller: Hashable) -> RawLists | None:
-        """Returns the lists of a caller's own session; None if they are not known."""
-        return self._lists.get(caller)
-
-    @property
-    def all(self) -> Mapping[Hashable | None, RawLists]:
-        """The lists by caller."""
-        return self._lists
-
-    def tool(self, name: str) -> dict[str, Any] | None:
-        """Returns a tool by its original name if it is in any caller's list."""
-        return next((tool for lists in self._lists.values() if (tool := lists.tools.get(name)) is not None), None)
 
     def items(self, kind: Kind) -> list[Any]:
         """Returns all items of a kind that are in any caller's list."""
-        return [item for lists in self._lists.values() for item in lists.items.get(kind, ())]
+        return [item for lists in self.all.values() for item in lists.items.get(kind, ())]
 
     async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> set[Kind]:
-        lists = self._lists.get(caller) or RawLists(self._server)
+        lists = self.all.get(caller) or RawLists(self._server)
         ordered = [kind for kind in KINDS if kind in kinds]
         if await lists.fetch(session.list_page, session.agreement.offers, ordered, session.unusable):
-            self._lists[caller] = lists
+            self.all[caller] = lists
             self._changed()
         return set(lists.failed)
 

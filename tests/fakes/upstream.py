@@ -28,6 +28,7 @@ out = sys.stdout.buffer
 lock = _thread.allocate_lock()
 cancelled: set[object] = set()
 tools_added: list[str] = []
+redefined: dict[str, object] = {}
 listening: list[object] = []
 
 
@@ -88,7 +89,8 @@ def all_tools() -> list:
         tools.append(tool("burst"))
     if options.bad_tool:
         tools.insert(1, {"name": "broken", "inputSchema": "not a schema"})
-    return tools
+    by_name = {one["name"]: redefined.get(one["name"], one) for one in tools}
+    return [one for one in by_name.values() if one != "gone"] if redefined else tools
 
 
 def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
@@ -160,6 +162,8 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         return
     elif name == "grow":
         tools_added.append(arguments.get("name", "grown"))
+        if "definition" in arguments:  # of a tool that it lists already, or the new one; "gone" takes it off the list
+            redefined[tools_added[-1]] = arguments["definition"]
         announce("notifications/tools/list_changed")
         text = "grown"
     elif name == "changed":
@@ -291,8 +295,8 @@ def handle(message: dict, paused: bool = False) -> None:
         return
     elif method == "ping":
         answer = {}
-    elif method == "tools/list" and (fault := listed("fault", None)) in ("error", "slow", "page" * ("cursor" in params)):
-        if fault != "slow":
+    elif method == "tools/list" and listed("fault", None) in ("error", "slow", "page" * ("cursor" in params)):
+        if listed("fault", None) != "slow":
             send({"id": request_id, "error": {"code": -32603, "message": "the database is locked"}})
         return
     elif method == "tools/list":

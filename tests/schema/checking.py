@@ -39,7 +39,7 @@ class Tool:
         defaults = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
         server = Server.model_validate({"id": "s", **defaults, **settings})
         hidden = Preset({"s": server}).preset_paths
-        self.validate = Validate({"s": server}, lambda route: {"inputSchema": schema}, hidden=hidden)
+        self.validate = Validate({"s": server}, lambda route, caller: {"inputSchema": schema}, hidden=hidden)
 
     async def call(self, arguments: Any) -> Outcome:
         requests: list[Any] = []

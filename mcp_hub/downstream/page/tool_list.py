@@ -94,10 +94,10 @@ class ToolsPart:
         catalog = await self._hub.catalogs.settled_for(principal)
         definition, route = catalog.entry(TOOLS, page_request.rest), catalog.resolve(TOOLS, page_request.rest)
         if route is None and viewer.admin:
-            route = await in_slices(self._hidden_route(page_request.rest, catalog))
+            route = await in_slices(self._hidden_route(page_request.rest, catalog, principal))
         if route is None:
             raise not_found("such tool")
-        item = self._item(route)
+        item = self._item(route, principal)
         details: Json = {"definition": definition, "original": None, "rules": [], "hidden_by": None}
         if viewer.admin and item is not None:
             details |= {"original": item.wire, "rules": self._rules(item, principal)}
@@ -127,26 +127,28 @@ class ToolsPart:
             yield
             rows.append(_row(entry.exposed, entry.route, entry.wire, entry.tokens, None))
         if hidden:
-            for name, item in self._unlisted(catalog):
+            for name, item in self._unlisted(catalog, principal):
                 yield
                 if item is not None and len(rows) < MAX_ROWS:
                     rows.append(_row(name, item.route, item.wire, 0, self._hidden_by(item.route, principal)))
         return rows
 
-    def _unlisted(self, catalog: Catalog) -> Generator[tuple[str, Item | None]]:
+    def _unlisted(self, catalog: Catalog, principal: Principal) -> Generator[tuple[str, Item | None]]:
         """Yields the name and the item of each tool that a catalog does not list, and None for each that it does."""
         listed_routes = {entry.route for entry in catalog.listed(TOOLS)}
         for upstream in list(self._hub.upstreams.values()):
             server = upstream.server
-            for name, wire in list(upstream.lists.tools.items()):
+            for name, wire in list(upstream.lists_of(principal, TOOLS).tools.items()):
                 route = Route(server.id, TOOLS, name)
                 if route in listed_routes:
                     yield "", None
                 else:
                     yield catalog.exposed(route) or names.expose(server.namespace, name), Item(route, name, wire)
 
-    def _hidden_route(self, exposed: str, catalog: Catalog) -> Generator[None, None, Route | None]:
-        for name, item in self._unlisted(catalog):
+    def _hidden_route(
+        self, exposed: str, catalog: Catalog, principal: Principal
+    ) -> Generator[None, None, Route | None]:
+        for name, item in self._unlisted(catalog, principal):
             yield
             if item is not None and name == exposed:
                 return item.route
@@ -169,9 +171,8 @@ class ToolsPart:
 
     # --- one tool ----------------------------------------------------------------------------------------------
 
-    def _item(self, route: Route) -> Item | None:
-        upstream = self._hub.upstreams.get(route.upstream) if route.upstream != OWN else None
-        wire = upstream.lists.tools.get(route.name) if upstream is not None else None
+    def _item(self, route: Route, principal: Principal) -> Item | None:
+        wire = self._hub.generation.listed_tool(route, principal)
         return Item(route, route.name, wire) if wire is not None else None
 
     def _rules(self, item: Item, principal: Principal) -> list[Json]:

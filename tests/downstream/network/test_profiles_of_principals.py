@@ -256,8 +256,10 @@ async def test_tools_of_a_clients_own_session_are_restricted_by_its_profile_too(
         sessions = [Caller(principal, lambda message: None) for principal in (Principal("bob", "second"), ANONYMOUS)]
         for session in sessions:
             await hub.settled_catalog(session)
-            own = hub.upstreams["b"].caller_lists._lists[session] = RawLists(hub.upstreams["b"].server)
-            own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
+            own = hub.upstreams["b"].caller_lists.all[session] = RawLists(hub.upstreams["b"].server)
+            own.items = {
+                TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "eclair", "danger")]
+            }
         hub.catalogs.changed()
         bob_names, all_names = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]
         assert bob_names == ("n__echo", "n__eclair")

@@ -33,7 +33,7 @@ RULE = "https://huggingface.co/datasets*"
 TEMPLATE = "https://huggingface.co/{+path}"
 
 
-def unlisted(route: Route) -> None:
+def unlisted(route: Route, caller: object) -> None:
     return None
 
 

@@ -41,7 +41,7 @@ def verdict(arguments: dict[str, Any], of_argument: Any) -> str | None:
     """The rule by which the guard refuses a call, for a tool with one argument `x` of this schema."""
     schema = {"type": "object", "properties": {"x": of_argument}, "$defs": {"text": STRING}}
     listed = None if of_argument is None else {"name": "t", "inputSchema": schema}
-    guard = UrlGuard(GuardSettings(tools=("*",), deny_urls=("example.org/private",)), {}, lambda route: listed)
+    guard = UrlGuard(GuardSettings(tools=("*",), deny_urls=("example.org/private",)), {}, lambda route, caller: listed)
     call = Call(TOOLS.act_method, "t", ROUTE, {"name": "t", "arguments": arguments}, "handshake", Envelope())
 
     async def succeed(call: Call) -> dict[str, Any]:

@@ -63,7 +63,7 @@ async def shaped(result: Json, *, schema: Json | None = None, store: LongResults
         return result
 
     listed: Json = {"name": "t"} if schema is None else {"name": "t", "outputSchema": schema}
-    policy = ShapeResult({"a": server}, store or LongResults(lambda: 0.0), function, lambda route: listed)
+    policy = ShapeResult({"a": server}, store or LongResults(lambda: 0.0), function, lambda route, caller: listed)
     call = Call("tools/call", "a__t", Route("a", TOOLS, "t"), {"name": "t"}, "modern", Envelope())
     return await policy(call, upstream)
 
@@ -260,7 +260,7 @@ def test_a_tool_with_changed_results_lists_no_output_schema() -> None:
     wire = {"name": "t", "inputSchema": {}, "outputSchema": ROWS}
     for step, stays in (("truncate", True), ("json", False), ("select_text", False), ("shaping:any", False)):
         server = Server(id="a", namespace="", transport="stdio", command="x", postprocess=(PostProcessStep(step=step),))
-        policy = ShapeResult({"a": server}, LongResults(lambda: 0.0), None, lambda route: wire)  # type: ignore[arg-type]
+        policy = ShapeResult({"a": server}, LongResults(lambda: 0.0), None, lambda route, caller: wire)  # type: ignore[arg-type]
         (item,) = policy.shape([Item(Route("a", TOOLS, "t"), "t", wire)])
         assert ("outputSchema" in item.wire) is stays
     assert "outputSchema" in wire
