@@ -70,6 +70,8 @@ class Catalog:
         """The offsets at which the later pages of each list begin."""
         self.tool_count = self.tool_bytes = 0
         """How many tools are listed, and the bytes of their definitions."""
+        self.inactive: frozenset[str] = frozenset()
+        """The names of tools that only a view hides, as none of their groups is active."""
         self.listings: dict[Any, Catalog] = {}
         """A cache of catalogs that `listing` has made from this one, for its callers."""
 
@@ -176,10 +178,14 @@ class Catalog:
                 listed_entries.append(entry)
         view._entries = {**self._entries, TOOLS: (*own, *listed_entries)}
         resolvable: dict[str, CatalogEntry] = {}
+        inactive: set[str] = set()
         for name, entry in self._index[TOOLS].items():
             yield
             if not removed(entry.route):
                 resolvable[name] = entry
+                if not listed(entry.route):
+                    inactive.add(name)
+        view.inactive = frozenset(inactive)
         view._index = {**self._index, TOOLS: {**resolvable, **{entry.exposed: entry for entry in own}}}
         view.__dict__.pop("fingerprint", None)
         view._fingerprints, view._starts = dict(self._fingerprints), dict(self._starts)

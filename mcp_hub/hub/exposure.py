@@ -249,7 +249,8 @@ class Exposure:
                 for entry in _own_tools(self._whole_of(caller), code)
                 if entry.exposed not in listed
             }
-            chosen = {name: entry for name in names if (entry := catalog.item_of(TOOLS, name)) is not None}
+            active = [name for name in names if name not in catalog.inactive]
+            chosen = {name: entry for name in active if (entry := catalog.item_of(TOOLS, name)) is not None}
             catalog.listings[names, code] = catalog.listing(tuple((listed | chosen).values()))
         return catalog.listings[names, code]
 

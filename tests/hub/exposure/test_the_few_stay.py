@@ -105,6 +105,36 @@ async def test_active_groups_are_listed_and_the_group_switch_always(tmp_path: Pa
         assert await client.text("hub_call", {"tool": "b__echo", "arguments": {"text": "x"}}) == "x"
 
 
+async def test_tools_of_a_group_that_is_off_are_not_in_the_short_list(tmp_path: Path) -> None:
+    groups = {"few": {"description": "Some of a.", "tools": ["a/tool_000", "a/tool_001"]}}
+    async with hub(tmp_path, {"a": many(tmp_path, 150, 100)}, groups=groups, **ALWAYS) as client:
+        off = ["reset_equipped_tools", *META, *(f"a__tool_00{n}" for n in range(2, 10))]
+        assert await names(client) == off
+        for _ in range(2):
+            await client.call("reset_equipped_tools", {"few": True})
+            assert await names(client) == [*off, "a__tool_000", "a__tool_001"]
+            await client.call("reset_equipped_tools", {"few": False})
+            assert await names(client) == off
+
+
+async def test_tools_of_a_group_that_is_off_stay_away_with_their_server(tmp_path: Path) -> None:
+    flag = tmp_path / "may_start"
+    flag.touch()
+    start = f'test -e "{flag}" && exec "{sys.executable}" "{FAKE}"'
+    entry = {"command": "sh", "args": ["-c", start], "health": {"unlist_after": "100ms"}}
+    groups = {"of_b": {"description": "All of b.", "tools": ["b/echo"], "active": True}}
+    servers = {"a": many(tmp_path, 150, 100), "b": entry}
+    async with hub(tmp_path, servers, groups=groups, expose_always=["b/echo"]) as client:
+        short_list = await names(client)
+        assert short_list == ["reset_equipped_tools", *META, "b__echo"]
+        flag.unlink()
+        await client.call("b__crash")
+        await client.notified(CHANGED)
+        assert await names(client) == short_list
+        await client.call("reset_equipped_tools", {"of_b": False})
+        assert await names(client) == short_list[:-1]
+
+
 async def test_meta_tools_enabled_by_the_configuration_are_listed_once(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": many(tmp_path, 150, 100)}, meta_tools=True) as client:
         assert await names(client) == META
