@@ -8,13 +8,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.catalog import OWN, Catalog, Route, names
 from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
-from mcp_hub.hub.exposure import expose, own_route
+from mcp_hub.hub.exposure import OWN_NAMES, expose, own_route
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.own_tools import CODE_RUN, OwnTools
 from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
@@ -291,8 +291,8 @@ class Engine:
         if route is None and kind.by_uri:
             route = self.uris.route_of(caller, exposed)
             route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None
-        elif route is None:
-            await self._wait_for_owners(exposed)
+        if route is None and exposed not in OWN_NAMES:
+            await self._wait_for_owners(kind, exposed, caller)
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
             catalog = await self.settled_catalog(caller)
@@ -321,11 +321,30 @@ class Engine:
         """Records a request that a listener refused before authentication."""
         self.rules.trace.record_refusal(facts)
 
-    async def _wait_for_owners(self, exposed: str) -> None:
-        """Waits for the upstreams whose namespace the name begins with, longer than a list does."""
-        upstreams = self.upstreams.values()
-        owners = [upstream for upstream in upstreams if exposed.startswith(upstream.server.namespace)]
-        await self.catalogs.wait_for(owners, max((u.server.deadlines.connect for u in upstreams), default=0.0))
+    async def _wait_for_owners(self, kind: Kind, exposed: str, caller: Hashable | None) -> None:
+        """Waits for the upstreams whose namespace the name begins with, longer than a list does.
+
+        One that has not been asked in this run may have more than its cached catalog. So it is started, lazy or not,
+        unless the rules hide such a name from the caller anyway.
+        """
+        outcomes: list[asyncio.Event] = []
+        uri = names.original_uri(exposed)
+        for id, upstream in self.upstreams.items():
+            prefix = names.expose(upstream.server.namespace, "")
+            if kind.by_uri:
+                name = uri[1] if uri is not None and uri[0] == id else None
+            else:
+                name = exposed.removeprefix(prefix) if exposed.startswith(prefix) else None
+            if name is None or upstream.attempted.is_set():
+                continue
+            if self.rules.why(Route(id, kind, name), profile_of(caller)) is None:
+                upstream.start_now()
+                outcomes.append(upstream.attempted)
+            else:
+                outcomes.append(upstream.settled)
+        longest = max((upstream.server.deadlines.connect for upstream in self.upstreams.values()), default=0.0)
+        if await self.catalogs.wait_for(outcomes, longest):
+            await self.catalogs.wait_until_built()
 
     def reaches(self, route: Route, caller: Hashable | None) -> bool:
         """Returns whether a caller may see a resource now."""

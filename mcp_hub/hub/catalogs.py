@@ -182,26 +182,28 @@ class Catalogs:
     async def _wait_for_all(self, upstreams: Mapping[str, Upstream]) -> None:
         if self._list_deadline is None:
             self._list_deadline = time.monotonic() + self._list_wait
-        await self.wait_for(upstreams.values(), self._list_deadline - time.monotonic())
+        outcomes = [upstream.settled for upstream in upstreams.values()]
+        await self.wait_for(outcomes, self._list_deadline - time.monotonic())
         if all(upstream.settled.is_set() for upstream in upstreams.values()):
             self._settled = upstreams
 
-    async def wait_for(self, upstreams: Iterable[Upstream], seconds: float) -> None:
-        """Waits until all of these have connected or failed, at most `seconds`, or until `hurry` is called."""
-        unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
-        if not unsettled or seconds <= 0 or self._hurry_event.is_set():
-            return
+    async def wait_for(self, outcomes: Iterable[asyncio.Event], seconds: float) -> bool:
+        """Waits until all of these are set, at most `seconds`, or until `hurry` is called; returns whether it did."""
+        pending = [event for event in outcomes if not event.is_set()]
+        if not pending or seconds <= 0 or self._hurry_event.is_set():
+            return False
 
-        async def all_settled() -> None:
-            for upstream in unsettled:
-                await upstream.settled.wait()
+        async def all_set() -> None:
+            for event in pending:
+                await event.wait()
 
-        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._hurry_event.wait())}
+        tasks = {asyncio.ensure_future(wait) for wait in (all_set(), self._hurry_event.wait())}
         try:
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
+        return True
 
     def hurry(self) -> None:
         """Ends all waiting for upstreams that still connect: requests are answered with the items that are known."""

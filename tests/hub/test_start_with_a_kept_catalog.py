@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog.names import expose_uri
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.policy import Call
@@ -14,6 +15,7 @@ from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.lifecycle import UpstreamState
+from tests.downstream.network.visitor import TOKENS, network_hub, visiting
 from tests.fakes.client import PATIENCE, RpcError, fake, hub
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +81,57 @@ async def test_a_cached_catalog_is_refreshed_in_the_background(tmp_path: Path) -
         assert "up__late" not in await client.tool_names()
         await client.notified("notifications/tools/list_changed")
         assert "up__late" in await client.tool_names()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_call_of_a_tool_gained_since_the_last_run_asks_its_server_first(
+    tmp_path: Path, era: str, lazy: bool
+) -> None:
+    flag, record = tmp_path / "more", tmp_path / "record"
+    other = fake("--record", str(record), lazy=True)
+    servers = {"up": fake("--more-if", str(flag), "--era", era, lazy=lazy), "other": other}
+    await first_run(tmp_path, servers)
+    flag.touch()
+    before = started(record)
+    async with hub(tmp_path, servers) as client:
+        assert await client.text("up__late") == "called late"
+        with pytest.raises(RpcError) as caught:
+            await client.call("up__never")
+        assert caught.value.error == {"code": -32602, "message": "Unknown tool: up__never"}
+    assert started(record) == before
+
+
+async def test_prompts_and_resources_gained_since_the_last_run_are_found_by_their_prefix(tmp_path: Path) -> None:
+    file, uris = tmp_path / "lists.json", ["fake://x/1", "fake://x/2"]
+    resources = [{"uri": uri, "name": uri} for uri in uris]
+    file.write_text(json.dumps({"resources": resources[:1]}))
+    servers = {"first": fake("--resources", json.dumps(uris)), "up": fake("--lists", str(file), lazy=True)}
+    await first_run(tmp_path, servers)
+    cached = {path: path.read_bytes() for path in (tmp_path / "cache").glob("*.json")}
+    file.write_text(json.dumps({"resources": resources, "prompts": [{"name": "late"}]}))
+    requests = {"prompts/get": {"name": "up__late"}, "resources/read": {"uri": expose_uri("up", uris[1])}}
+    for method, params in requests.items():
+        async with hub(tmp_path, servers) as client:
+            assert await client.request(method, params)
+        for path, data in cached.items():
+            path.write_bytes(data)
+
+
+async def test_a_name_that_a_profile_hides_starts_no_server(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    servers = {"up": fake("--record", str(record), lazy=True), "open": fake()}
+    await first_run(tmp_path, servers)
+    before = started(record)
+    profiles = {"narrow": {"tools": ["open/*"]}}
+    listen = {"principals": {"alice": {"token": TOKENS["alice"], "profile": "narrow"}}}
+    async with (
+        network_hub(tmp_path, servers, listen, profiles=profiles) as (_, base),
+        visiting(base, "handshake", TOKENS["alice"]) as alice,
+    ):
+        answer = await alice.call("up__late")
+        assert answer["error"]["code"] == -32602
+        assert started(record) == before
 
 
 async def test_the_cached_catalog_of_a_disabled_server_is_not_listed(tmp_path: Path) -> None:
