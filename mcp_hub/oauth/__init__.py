@@ -40,6 +40,8 @@ RENEWAL: Final = 30.0
 """Seconds that a renewal without a user may take."""
 PAUSE: Final = 10.0
 """Seconds after a failed renewal before the next one is tried."""
+REFUSED: Final = 60.0
+"""Seconds after which a stored token that was refused is tried again: servers also refuse good ones for a while."""
 
 
 class UpstreamTokens:
@@ -71,9 +73,11 @@ class UpstreamTokens:
         self._renewing: asyncio.Task[None] | None = None
         self._has_renewed = False
         """Whether there was a renewal; with a `user`, a token from before it does not count."""
+        self._spent: str | None = None
+        """The refresh token that the authorization server has refused, which is not sent again."""
         self._failure: Exception | None = None
-        self._failed_until: float | None = None
-        """When the next attempt may be made; None: when the store has changed."""
+        self._failed_until = 0.0
+        """When the next attempt may be made, unless the store changes before."""
         self._no_more_until = 0.0
         """When client credentials may ask again for a scope that was refused."""
 
@@ -119,7 +123,7 @@ class UpstreamTokens:
             await self._renew_shared(sign_in.access_token, Challenge(401))
         elif sign_in is None or sign_in.access_token is None:
             raise self._sign_in_needed("nobody has signed in yet")
-        elif sign_in.refresh_token is None:
+        elif sign_in.refresh_token in (None, self._spent):
             raise self._sign_in_needed("the sign-in has expired")
         else:
             await self._renew_shared(sign_in.access_token, None)
@@ -148,7 +152,7 @@ class UpstreamTokens:
             if self._user is not None or can_request:
                 await self._renew_shared(token, challenge)
                 return True
-            if not is_step_up and sign_in is not None and sign_in.refresh_token is not None:
+            if not is_step_up and sign_in is not None and sign_in.refresh_token not in (None, self._spent):
                 await self._renew_shared(token, None, refused=True)
                 return True
         await self._remember(token, challenge)
@@ -158,7 +162,7 @@ class UpstreamTokens:
             raise self._sign_in_needed(f"it wants more than the sign-in allows{f' (scope: {scope})' if scope else ''}")
         error = self._sign_in_needed("it does not take the sign-in any more" if token else "nobody has signed in yet")
         if self._user is None:
-            self._fail(error, None if self._oauth.grant == "authorization_code" else PAUSE)
+            self._fail(error, REFUSED if self._oauth.grant == "authorization_code" else PAUSE)
         raise error
 
     async def sign_in(self, challenge: Challenge) -> None:
@@ -192,7 +196,7 @@ class UpstreamTokens:
                 self._fail(unreadable, PAUSE)
                 raise unreadable from None
             self._adopt(sign_in, stamp)
-            self._failure = self._failed_until = None
+            self._failure = None
 
     def _adopt(self, sign_in: SignIn | None, stamp: Stamp | None) -> None:
         if sign_in is not None:
@@ -274,16 +278,18 @@ class UpstreamTokens:
                     signed_in = await flow.refresh(sign_in)
                 await self._save(signed_in)
                 self._has_renewed = True
-                self._failure = self._failed_until = None
+                self._failure = None
         except SignInError as error:
             await self._reload()
             if challenge is None and self._sign_in is not None and self._sign_in.access_token not in (None, token):
                 return  # the refresh token was spent by another process
             failure = self._sign_in_needed(str(error))
+            if challenge is None and self._sign_in is not None:
+                self._spent = self._sign_in.refresh_token
             if refused:
                 await self._remember(token, Challenge(401))
             if challenge is None or challenge.status != 403:
-                self._fail(failure, None if self._oauth.grant == "authorization_code" else PAUSE)
+                self._fail(failure, REFUSED if self._oauth.grant == "authorization_code" else PAUSE)
             raise failure from None
         except (TokenUnavailable, TimeoutError) as error:
             reason = str(error) or f"the authorization server did not answer within {RENEWAL:g} s"
@@ -316,17 +322,15 @@ class UpstreamTokens:
 
     # --- failures ----------------------------------------------------------------------------------------------
 
-    def _fail(self, failure: LinkError, seconds: float | None) -> None:
+    def _fail(self, failure: LinkError, seconds: float) -> None:
         if self._user is None:
             self._failure = failure
-            self._failed_until = None if seconds is None else self._clock() + seconds
+            self._failed_until = self._clock() + seconds
 
     def _lasting_failure(self) -> LinkError | None:
         """Returns a copy of the failure that still counts, as it is raised in many places; None if there is none."""
         failure = self._failure
-        if not isinstance(failure, LinkError) or (
-            self._failed_until is not None and self._clock() >= self._failed_until
-        ):
+        if not isinstance(failure, LinkError) or self._clock() >= self._failed_until:
             return None
         return type(failure)(str(failure), executed=False, status=failure.status, code=failure.hub_code)
 

@@ -95,6 +95,8 @@ class Authority:
         """All headers of requests to anything but the MCP server."""
         self.wants: str | None = None
         """A scope that calls of tools have to have."""
+        self.refusals = 0
+        """How many of the next requests to the MCP server get 401, whatever their token."""
         self.methods: list[str] = []
         """What the MCP server was asked."""
         self.holds_tokens_until: asyncio.Event | None = None
@@ -146,6 +148,10 @@ class Authority:
                     self.methods.append(json.loads(body).get("method", ""))
                     if self.methods[-1] == "initialize" and self.holds_tokens_until is not None:
                         self.holds_tokens_until.set()
+                if self.refusals:
+                    self.refusals -= 1
+                    await answer(send, 401, {"error": "invalid_token"}, 'Bearer error="invalid_token"')
+                    return
                 if await self._lacks(body, send):
                     return
             is_replayed = False

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from mcp_hub import oauth
+from mcp_hub.errors import SignInMissing
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from mcp_hub.upstream import negotiation
@@ -133,6 +135,33 @@ async def test_a_refused_refresh_keeps_the_tools_listed_and_asks_for_a_login(
             assert await client.text("a__effect", {"word": "again"}) == "again done"
         assert server.executed["refused 0"] == server.executed["refused"] == 0
         assert server.executed["again"] == 1
+
+
+@pytest.mark.parametrize("refuses_refresh", [False, True])
+async def test_a_token_that_was_refused_for_a_moment_is_used_again_without_a_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses_refresh: bool
+) -> None:
+    monkeypatch.setattr(oauth, "REFUSED", 0.2)
+    async with authority() as server:
+        path = configured(tmp_path, {"a": entry(server)})
+        await login(path)
+        server.provider.refuses_refresh = refuses_refresh
+        async with Engine(load_config(path)) as hub, asyncio.timeout(COMMAND):
+            upstream = hub.upstreams["a"]
+
+            async def effect(word: str) -> None:
+                await upstream.request("tools/call", {"name": "effect", "arguments": {"word": word}})
+
+            await effect("first")
+            for word in ("second", "third"):
+                server.refusals = 1 if refuses_refresh else 2  # a token that was just renewed, too
+                with pytest.raises(SignInMissing):
+                    await effect(word)
+                while not server.executed[word]:
+                    with contextlib.suppress(SignInMissing):
+                        await effect(word)
+        assert server.asked["token refresh_token"] == (1 if refuses_refresh else 2)
+        assert {*server.executed.values()} == {1}
 
 
 async def test_a_hub_without_a_sign_in_serves_the_cached_catalog_until_a_login(tmp_path: Path) -> None:
