@@ -228,3 +228,14 @@ def to_wire(error: BaseException, method: str | None = None, name: str | None = 
         content = [{"type": "text", "text": error.message}]
         return {"result": {"content": content, "isError": True, "_meta": {"mcp-hub/error": facts}}}
     return {"error": {"code": error.rpc_code, "message": error.message, "data": facts}}
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Drops the tracebacks of an error that was handled, and of those that it followed from.
+
+    Frames that still have an error, which has them in its traceback, would keep each other, and the arguments of the
+    call, until garbage is collected.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__

@@ -31,6 +31,7 @@ from mcp_hub.errors import (
     CallError,
     Overloaded,
     ProtocolError,
+    drop_frames,
 )
 from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
@@ -131,6 +132,7 @@ class Dispatcher:
                 raise
             return {"jsonrpc": "2.0", "id": request_id, "result": await handler(exchange)}
         except (ProtocolError, CallError, TimeoutError) as error:
+            drop_frames(error)
             return error_response(request_id, error, method, params if exchange is None else exchange.params, era)
         except Exception as error:
             log.exception("a %s request failed inside the hub", method)

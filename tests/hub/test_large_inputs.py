@@ -7,14 +7,16 @@ What is asserted here is what the input comes to, and that others are served mea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.downstream.raw_http import initialized
-from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub
 from tests.fakes.network import network_hub
 from tests.fuzz.listening import Front
 
@@ -185,3 +187,19 @@ async def test_over_http_a_long_batch_is_refused_and_every_member_counts_against
         assert len(codes) == 100
         assert set(codes) == {-32600, -32013}
         assert codes.count(-32600) <= 10  # the burst, and what came back meanwhile
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("a__echo", {"text": "https://evil.example/"}), ("a__add", {"a": []}), ("a__fail", {})]
+)
+async def test_arguments_of_failed_calls_are_not_kept(tmp_path: Path, name: str, arguments: dict[str, Any]) -> None:
+    guard = {"tools": ["a/echo"], "deny_urls": ["evil.example"]}
+    async with hub(tmp_path, {"a": fake()}, guard=guard) as client:
+        await client.request("tools/list")
+        process = psutil.Process(client.process.pid)
+        before = process.memory_info().rss
+        for number in range(80):
+            params = {"name": name, "arguments": {**arguments, "more": f"{number}" + "x" * 10**6}}
+            with contextlib.suppress(RpcError):
+                assert (await client.request("tools/call", params))["isError"]
+        assert process.memory_info().rss - before < 40 * 10**6
