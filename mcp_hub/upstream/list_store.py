@@ -18,7 +18,7 @@ from mcp_hub.observability.stalls import drop, in_slices, in_thread
 from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more, weight_left
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, MAX_LIST, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
-from mcp_hub.transport import LinkError
+from mcp_hub.transport import LinkError, LinkLost
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 from mcp_hub.upstream.lifecycle import Backoff
 from mcp_hub.upstream.session import UpstreamSession
@@ -160,7 +160,8 @@ class RawLists:
         A list that the server fails to answer stays as it is, and is in `failed`.
 
         Raises:
-            LinkError: the transport failed, or a list that is not known yet was not answered in time.
+            LinkError: the transport failed as a whole or for the list of tools, or that list is not known yet and was
+                not answered in time.
         """
         kinds = list(kinds)
         answers = await asyncio.gather(*(self._drain(ask, kind, unusable, offered=offers(kind)) for kind in kinds))
@@ -204,8 +205,12 @@ class RawLists:
         except TimeoutError:
             setting = f"servers.{self._server.id}.deadlines.list"
             text = f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})"
-            if not known:
+            if kind is TOOLS and not known:
                 raise LinkError(text, code=codes.LIST_LATE) from None
+        except LinkError as error:
+            if kind is TOOLS or not _concerns_request_only(error):
+                raise
+            text = f"{kind.list_method} failed: {error}"
         return DrainedList([], text, failed=True)
 
     def _report(self, kind: Kind, drained: DrainedList, *, stays: bool) -> None:
@@ -245,6 +250,13 @@ class RawLists:
         raw_name = item.get(kind.name_key) if isinstance(item, dict) else None
         name = printable(raw_name if isinstance(raw_name, str) else type(raw_name).__name__, 100)
         log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
+
+
+def _concerns_request_only(error: LinkError) -> bool:
+    """Returns whether a failure, such as HTTP 500 or a list above `max_frame`, says nothing about other requests."""
+    if isinstance(error, LinkLost) or error.status == 401 or error.retry_after is not None:
+        return False
+    return error.executed or error.status is not None  # else nothing was sent
 
 
 def _oversized(kind: Kind, item: Any) -> Generator[None, None, str | None]:

@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from mcp_hub.errors import CallError, NotConnected, ServerUnavailable, UpstreamAnswered
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
+from mcp_hub.protocol.kinds import PROMPTS, TOOLS
 from mcp_hub.upstream import Upstream, lifecycle
 from tests.fakes.client import PATIENCE, write_config
 
@@ -35,6 +36,9 @@ class Board:
         self.sessions: set[str] = set()
         self.refusals: dict[str, tuple[int, Any, dict[str, str]]] = {}
         self.stranger: tuple[int, Any] = (404, {"code": -32600, "message": "Session not found"})
+        self.released = asyncio.Event()
+        """The list of prompts waits for it."""
+        self.released.set()
         self.capabilities: dict[str, Any] = {"tools": {}}
 
     async def respond(self, request: web.Request) -> web.Response:
@@ -60,8 +64,11 @@ class Board:
             return self._error(status, None, error)
         if id is None:
             return web.Response(status=202)
+        if method == "prompts/list":
+            await self.released.wait()
         tools = [{"name": "t", "inputSchema": {"type": "object"}}]
-        lists = {"tools/list": {"tools": tools}, "prompts/list": {"prompts": []}, "tools/call": {"content": []}}
+        prompts = [{"name": "p"}]
+        lists = {"tools/list": {"tools": tools}, "prompts/list": {"prompts": prompts}, "tools/call": {"content": []}}
         return web.json_response({"jsonrpc": "2.0", "id": id, "result": lists.get(method, {})})
 
     def _error(self, status: int, id: Any, error: Any, headers: dict[str, str] | None = None) -> web.Response:
@@ -158,6 +165,37 @@ async def test_a_server_that_forgets_every_session_gets_one_new_initialize_in_a_
         assert error.retry_after is not None
         assert 0 < error.retry_after <= lifecycle.RENEWAL
     assert board.asked["initialize"] == 2
+
+
+@pytest.mark.parametrize("fault", [(500, None), (413, None), (403, None), (200, "x" * 10_000), "late"])
+async def test_an_optional_list_that_fails_costs_that_list_alone_and_is_asked_for_again(
+    tmp_path: Path, fault: Any
+) -> None:
+    board = Board()
+    board.capabilities = {"tools": {}, "prompts": {}}
+    if fault == "late":
+        board.released.clear()
+    else:
+        board.refusals["prompts/list"] = (*fault, {})
+    async with served(tmp_path, board, max_frame="5kB", deadlines={"list": 0.2}) as upstream:
+        assert await call(upstream) == {"content": []}
+        assert [tool["name"] for tool in upstream.lists.items[TOOLS]] == ["t"]
+        assert any("prompts/list" in note for note in upstream.incomplete)
+        board.refusals.clear()
+        board.released.set()
+        while not upstream.lists.items.get(PROMPTS):
+            await asyncio.sleep(0)
+        assert upstream.incomplete == []
+    assert board.asked["initialize"] == 1
+
+
+async def test_a_transport_that_fails_for_all_lists_makes_the_server_unavailable(tmp_path: Path) -> None:
+    board = Board()
+    board.capabilities = {"tools": {}, "prompts": {}}
+    board.refusals["prompts/list"] = (401, None, {})
+    async with served(tmp_path, board) as upstream:
+        assert upstream.error is not None
+        assert upstream.session is None
 
 
 @pytest.mark.parametrize("status", [429, 503])
