@@ -24,6 +24,7 @@ from mcp_hub.config.variables import VariableScope
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import FileEditor, read_bytes
 from mcp_hub.errors import ConfigError
+from mcp_hub.security.private_files import is_file
 from mcp_hub.text import printable
 
 _ANSWERS_YES: Final = frozenset({"-y", "--yes"})
@@ -121,9 +122,7 @@ def project_files(directory: Path, machine: Machine) -> list[ClientFile]:
     for client in CLIENTS:
         user_file = machine.file_of(client)
         for name in client.project_files:
-            if (directory / name).exists() and (
-                user_file is None or (directory / name).resolve() != user_file.resolve()
-            ):
+            if is_file(directory / name) and (user_file is None or (directory / name).resolve() != user_file.resolve()):
                 files.append(read_client_file(directory / name, machine, client))
     return files
 

@@ -19,7 +19,7 @@ from mcp_hub.config.models import IMPLICIT_BUILTINS, LOCAL_BUILTINS, Builtin, Co
 from mcp_hub.config.syntax import UnreadableText
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.file_access import DEFAULT_ROOT_MODES, ROOT_MODES, RawTextPolicy, RootMode, overlapping, root_name
-from mcp_hub.security.private_files import FileTooLarge, read_regular
+from mcp_hub.security.private_files import FileTooLarge, is_directory, is_file, read_regular
 from mcp_hub.text import printable
 
 BUILTINS: Final[Mapping[str, Builtin]] = {name: name for name in get_args(Builtin) if name not in IMPLICIT_BUILTINS}
@@ -78,7 +78,7 @@ def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, CodedTe
         mode = inner.choice("mode", _MODES) or DEFAULT_ROOT_MODES.get(virtual_path, "ro")
         if directory is None:
             fields.error(field.at, "must be a directory, or a mapping with 'path' and 'mode'")
-        elif not directory.is_dir():
+        elif not is_directory(directory):
             unresolved.setdefault(field.at, no_directory(directory))
         else:
             roots[virtual_path] = FileRoot(at=virtual_path, path=Path(os.path.realpath(directory)), mode=mode)
@@ -132,9 +132,9 @@ class Skill(msgspec.Struct, frozen=True):
 def read_name_and_description(directory: str | Path) -> tuple[str, str]:
     """Returns name and description of the skill in a directory. Raises ValueError, with a text for the user."""
     path = Path(directory)
-    if not path.is_dir():
+    if not is_directory(path):
         raise ValueError(f"The skill directory '{directory}' does not exist or is not a directory.")
-    if not (path / SKILL_FILE).is_file():
+    if not is_file(path / SKILL_FILE):
         raise ValueError(f"The skill directory '{directory}' must include a {SKILL_FILE} file at the top level.")
     front = _front_matter(path / SKILL_FILE)
     name, description = front.get("name"), front.get("description")

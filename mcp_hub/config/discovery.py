@@ -28,7 +28,7 @@ from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.config.variables import ANY_VARIABLE, UnresolvedVariable, VariableScope, expand
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import PrivateDirectory, state_directory
+from mcp_hub.security.private_files import PrivateDirectory, is_file, state_directory
 from mcp_hub.text import printable
 
 PATH_VARIABLE: Final = "MCP_HUB_CONFIG"
@@ -345,7 +345,7 @@ def find_config(cwd: Path, environ: Mapping[str, str]) -> FoundConfig:
 
 def first_file(directory: Path) -> Path | None:
     """Returns the configuration of a directory; None if it has none."""
-    return next((directory / name for name in FILE_NAMES if (directory / name).is_file()), None)
+    return next((directory / name for name in FILE_NAMES if is_file(directory / name)), None)
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:

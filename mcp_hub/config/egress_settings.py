@@ -10,6 +10,7 @@ from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.settings import Frozen
+from mcp_hub.security.private_files import is_file
 from mcp_hub.security.proxies import ForwardProxy
 from mcp_hub.text import printable
 
@@ -52,7 +53,7 @@ def read_egress(
         if (path := fields.path(key)) is None:
             continue
         values[key] = str(path)
-        if not path.is_file():
+        if not is_file(path):
             text = f"there is no file {printable(str(path))}"
             unresolved.setdefault(fields.values[key].at, CodedText(text, codes.CERTIFICATE_FILE_WRONG))
     if "client_key" in values and "client_cert" not in values:

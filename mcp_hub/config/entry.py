@@ -47,7 +47,7 @@ from mcp_hub.config.settings import EntryKey
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.errors import ConfigError
 from mcp_hub.protocol.server_requests import CAPABILITY
-from mcp_hub.security.private_files import refuse_foreign_directory
+from mcp_hub.security.private_files import is_directory, refuse_foreign_directory
 from mcp_hub.text import printable
 
 BROWSERS_AT_ONCE: Final = 8
@@ -179,7 +179,7 @@ def _server_fields(
     }
     optional = _optional_fields(fields, browser=browser) | {"egress": read_egress(fields, url, builtin, unresolved)}
     _check_target(raw.at, fields, url, values["transport"])
-    if tools_dir is not None and not tools_dir.is_dir():
+    if tools_dir is not None and not is_directory(tools_dir):
         unresolved.setdefault(fields.values["tools_dir"].at, no_directory(tools_dir))
     elif tools_dir is not None:
         check_tools_dir(tools_dir, fields.values["tools_dir"].at, findings)

@@ -26,7 +26,7 @@ from mcp_hub.config.root_rules import ToolSetSettings
 from mcp_hub.config.settings import KeyTable, read_model
 from mcp_hub.config.variables import VariableScope
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import refuse_foreign_directory
+from mcp_hub.security.private_files import is_directory, is_file, refuse_foreign_directory
 from mcp_hub.text import printable
 
 TOOLS: Final = "tools"
@@ -113,7 +113,7 @@ class FolderReader:
         if tools_dir is not None:
             origins = {id: self._path.name for id in ids} | ({} if local is None else {LOCAL: "tools_dir"})
             self.contents.folders += [tools_dir / name for name in (NATIVE, BUILTIN, MCP)]
-            if any((tools_dir / name).is_dir() for name in (NATIVE, MCP)):
+            if any(is_directory(tools_dir / name) for name in (NATIVE, MCP)):
                 self._read_tools(tools_dir, origins, LOCAL)
         servers = [server for server in (self.contents.native, local, *self.contents.servers) if server is not None]
         skills = self._skills(fields, ids | {server.id for server in servers}, findings)
@@ -140,7 +140,7 @@ class FolderReader:
             return ()  # a configuration made in code does not depend on the directory
         folder = self._path.parent / TOOL_SETS
         self.contents.folders.append(folder)
-        if folder.is_dir():
+        if is_directory(folder):
             self._read_tool_sets(folder, {name: self._path.name for name in own})
         return self.contents.tool_sets
 
@@ -177,14 +177,14 @@ class FolderReader:
         skills: list[Skill] = []
         for at, directory in directories:
             part = findings.part()
-            inner = sorted(file.parent for file in directory.glob(f"*/{SKILL_FILE}")) if directory.is_dir() else []
+            inner = sorted(file.parent for file in directory.glob(f"*/{SKILL_FILE}")) if is_directory(directory) else []
             self._scope.read.update((directory, *inner))
-            for path in [directory] if (directory / SKILL_FILE).exists() or not inner else inner:
+            for path in [directory] if is_file(directory / SKILL_FILE) or not inner else inner:
                 try:
                     if (path / SKILL_FILE).is_symlink():
                         raise ValueError(f"The {SKILL_FILE} file in '{path}' is a link; a skill has files of its own.")
                     skill = read_skill(path)
-                except ValueError as error:
+                except (OSError, ValueError) as error:
                     part.error(at, printable(str(error)))
                     continue
                 self._scope.read.update(file for name in skill.files for file in (path / name, (path / name).parent))
@@ -334,7 +334,7 @@ def find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findin
 
 def _local_tools_server(directory: Path, id: str) -> Server:
     """Returns the Server that the root key `tools_dir` defines."""
-    reason = None if directory.is_dir() else no_directory(directory)
+    reason = None if is_directory(directory) else no_directory(directory)
     return Server(
         id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=reason is None, disabled_reason=reason
     )

@@ -23,7 +23,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import read_regular
+from mcp_hub.security.private_files import is_file, read_regular
 from mcp_hub.text import printable
 
 MAX_SECRET_FILE = 64 * 1024
@@ -196,7 +196,7 @@ def _secret_of_continue(template: str, scope: VariableScope) -> str:
     if name in scope.environ:
         return scope.environ[name]
     scope.read.add(path)
-    values = read_dotenv(_file(".env", scope), scope) if path.is_file() else {}
+    values = read_dotenv(_file(".env", scope), scope) if is_file(path) else {}
     if name not in values:
         raise UnresolvedVariable(f"the secret {name} is neither a variable nor in {printable(str(path))}")
     return values[name]

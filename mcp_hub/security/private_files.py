@@ -71,6 +71,16 @@ class FileTooLarge(OSError):
         super().__init__(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
 
 
+def is_file(path: Path | str) -> bool:
+    """Returns whether a path is a file. `Path.is_file` raises where this user may not look, or the name is too long."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_directory(path: Path | str) -> bool:
+    """Returns whether a path is a directory, as `is_file` does."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def open_regular(
     path: Path | str, limit: int | None = None, *, flags: int = 0, directory: int | None = None
 ) -> BinaryIO:

@@ -372,6 +372,11 @@ def test_a_pipe_in_place_of_the_file_is_passed_over(person: Person, project: Pro
     assert default_path() == person.config
 
 
+def test_a_working_directory_that_cannot_be_looked_at_has_no_file(person: Person) -> None:
+    person.writes("servers: {}\n")
+    assert find_config(Path(f"/{'x' * 300}"), os.environ).path == person.config
+
+
 def test_files_that_are_named_and_those_of_the_user_need_no_trust(
     person: Person, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,9 @@ import pytest
 from mcp_hub.policy.presentation import DESCRIPTIONS, SCHEMAS
 from tests.config.written import only, plain, read, refused, servers
 
+UNREADABLE = f"/{'x' * 300}"
+"""A path that is too long to be looked at, also for root; one in the directory of another user fails likewise."""
+
 
 def test_every_key_of_an_entry_is_read(tmp_path: Path) -> None:
     text = """\
@@ -247,6 +250,19 @@ def test_a_missing_tools_dir_disables_only_its_own_server(tmp_path: Path) -> Non
     entries = servers(tmp_path, "tools_dir: nope\nservers: {a: {command: x}, b: {tools_dir: nope}}")
     assert [server.enabled for server in entries.values()] == [True, False, False]
     assert "there is no directory" in (entries["local"].disabled_reason or "")
+
+
+@pytest.mark.parametrize(
+    "entry", ["url: http://a, client_cert: {}", "tools_dir: {}", "builtin: files, roots: {{/w/: {}}}"]
+)
+def test_a_path_that_cannot_be_looked_at_disables_only_its_own_server(tmp_path: Path, entry: str) -> None:
+    entries = servers(tmp_path, f"servers: {{a: {{{entry.format(UNREADABLE)}}}, b: {{command: b}}}}")
+    assert [entries[id].enabled for id in "ab"] == [False, True]
+
+
+def test_directories_of_the_root_that_cannot_be_looked_at_disable_nothing_else(tmp_path: Path) -> None:
+    text = f"servers: {{b: {{command: b}}}}\ntools_dir: {UNREADABLE}\nskills: [{UNREADABLE}]"
+    assert [id for id, server in servers(tmp_path, text).items() if server.enabled] == ["b"]
 
 
 def test_a_directory_named_tools_is_not_loaded_without_tools_dir(tmp_path: Path) -> None:
