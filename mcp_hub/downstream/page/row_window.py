@@ -43,12 +43,12 @@ def _has(row: Json, words: Sequence[str], filtered: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def natural_order(value: Any) -> Any:
-    """Returns a key that sorts texts by their words and numbers: `t2` before `t10`."""
+def natural_order(value: Any) -> tuple[bool, Any]:
+    """Returns a key that sorts numbers before texts, and texts by their words and numbers: `t2` before `t10`."""
     if isinstance(value, int | float):
-        return value
+        return False, value
     parts = _NUMBER.split(str(value or "").casefold())
-    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
+    return True, [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def number_in(query: Mapping[str, str], name: str, default: int) -> int:

@@ -126,6 +126,8 @@ async def test_a_list_is_filtered_sorted_and_cut_in_the_hub(tmp_path: Path) -> N
         tools = await window(page, "tools", text="up__t", sort="tokens", first=38)
         assert (len(tools["rows"]), tools["matching"] >= 40) == (tools["matching"] - 38, True)
         assert (await window(page, "tools", server="none"))["rows"] == []
+        for member in ("read_only", "destructive", "hidden_by", "title", "line"):
+            await window(page, "tools", sort=member)  # some tools have no value, some a number
 
 
 async def test_an_event_has_only_the_servers_that_have_changed_and_the_details_are_asked_for(tmp_path: Path) -> None:
