@@ -25,7 +25,8 @@ _MAX_REFERENCES: Final = 16
 
 _BLANKS: Final = "".join(char for char in map(chr, range(0x3001)) if char.isspace() or char <= " ") + "\u200b\ufeff"
 """What programs remove before they parse a text, also if it is no white space of JSON."""
-_BEGINNINGS: Final = ("[", "{", '"')
+_BEGINNINGS: Final = ("[", "{", '"', "/*", "//")
+"""Those of JSON, and of comments before it, which parsers of JSON5 skip."""
 _ESCAPE: Final = re.compile(
     r"\\(?:u\{([0-9A-Fa-f]{1,6})\}|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|x([0-9A-Fa-f]{2})|(.))", re.DOTALL
 )
@@ -63,7 +64,7 @@ class _Member(NamedTuple):
 
 
 def may_hold_json(text: str) -> bool:
-    """Returns whether a text begins like a list, an object or a text of JSON."""
+    """Returns whether a text begins like a list, an object or a text of JSON, or like a comment."""
     return text.lstrip(_BLANKS).startswith(_BEGINNINGS)
 
 
