@@ -82,11 +82,12 @@ class Upstream:
         self.lists = self.list_store.lists
         self.caller_lists = CallerLists(server, changed)
         self._changed = changed
-        self._health = lifecycle.HealthMonitor(self._well, self.list_store.refresh_all)
+        self._health = lifecycle.HealthMonitor(server.health, self._well, self.list_store.refresh_all)
         self.messages = ErrorMessages(server)
         self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, self._existing)
         self._dialer = dialer
-        self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
+        updated = self.subscriptions.updated
+        self._opener = SessionOpener(server, dialer, info, clients, starts, updated, self.messages, self._health)
         self.era_sessions = EraSessions(server, self._opener, self.list_store.notified, self.messages)
         self.questions = rules_of(server)
         self._latest: UpstreamSession | None = None
@@ -141,8 +142,8 @@ class Upstream:
         changed = server.health != self.server.health
         self.server = self.list_store.server = server
         self.messages.renew(server)
-        if changed and self.session is not None:
-            self._health.follow(self.session, server.health)
+        if changed:
+            self._health.renew(server.health)
 
     def succeed(self, former: Upstream) -> None:
         """Takes over resource watchers and remembered sessions of the upstream that this one replaces."""
@@ -217,11 +218,10 @@ class Upstream:
         return self._dialer.signed_in_anew(self.server)
 
     async def _until_lost(self, session: UpstreamSession) -> None:
-        self._health.follow(session, self.server.health)
+        self._health.follow_lists(session)
         try:
             await session.lost.wait()
         finally:
-            self._health.stop()
             self.session = None
             self.agreement = session.agreement  # it may know more about the server's eras by now
             if isinstance(session.loss, SessionLost):
@@ -236,7 +236,9 @@ class Upstream:
         self._move(UpstreamEvent.LOST)
         self.visibility.hide_after(self.server.health.unlist_after)
 
-    def _well(self, well: bool) -> None:
+    def _well(self, session: UpstreamSession, well: bool) -> None:
+        if session is not self.session:
+            return  # a session of one caller, or of the other era, says nothing about the shared one
         self._move(UpstreamEvent.WELL if well else UpstreamEvent.SICK)
         self.error = None if well else lifecycle.PING_MISSED
 

@@ -93,8 +93,6 @@ class ClientSessionPool:
     def _make_room(self) -> None:
         limit, id = self._server.max_sessions, self._server.id
         if len(self._pool) >= limit:
-            self._pool.end_dead()
-        if len(self._pool) >= limit:
             text = f"{id!r} has sessions of {limit} other callers open (setting: servers.{id}.max_sessions)."
             raise Overloaded(text, server=id, retry_after=_RETRY_AFTER)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
@@ -298,53 +299,77 @@ JITTER: Final = 0.1
 
 
 class HealthMonitor:
-    """Pings a session from which nothing is heard, and refreshes its lists if it may not announce their changes.
+    """Pings every session of one upstream from which nothing is heard, until it is lost.
 
-    `well(False)` is called at the first missed ping, `well(True)` when the server answers again; `list_again()`
-    refreshes the lists.
+    It also refreshes the shared lists if their changes may not be announced: `list_again()`. `well(session, False)` is
+    called at the first missed ping of a session, `well(session, True)` when the server answers again.
     """
 
-    def __init__(self, well: Callable[[bool], None], list_again: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        rules: HealthSettings,
+        well: Callable[[UpstreamSession, bool], None],
+        list_again: Callable[[], None],
+    ) -> None:
+        self._rules = rules
         self._well = well
         self._list_again = list_again
-        self._tasks: list[asyncio.Task[None]] = []
+        self._shared: UpstreamSession | None = None
+        """The session from which the shared lists come."""
+        self._loops: WeakKeyDictionary[UpstreamSession, list[asyncio.Task[None]]] = WeakKeyDictionary()
 
-    def follow(self, session: UpstreamSession, rules: HealthSettings) -> None:
-        """Monitors this session by these rules from now on, in place of the session before."""
-        self.stop()
-        if rules.ping is not None and (method := _ping_method(session)) is not None:
-            self._tasks.append(BACKGROUND.keep("pings of a server", self._ping, session, method, rules.ping))
-        if rules.relist is not None:
-            self._tasks.append(BACKGROUND.keep("lists of a server", self._relist, session, rules.relist))
+    def follow(self, session: UpstreamSession) -> None:
+        """Monitors a session until it is lost."""
+        for loop in self._loops.get(session, ()):
+            loop.cancel()
+        self._loops[session] = loops = []
+        ping, relist = self._rules.ping, self._rules.relist
+        if ping is not None and (method := _ping_method(session)) is not None:
+            loops.append(BACKGROUND.keep("pings of a server", self._ping, session, method, ping))
+        if relist is not None and session is self._shared:
+            loops.append(BACKGROUND.keep("lists of a server", self._relist, session, relist))
 
-    def stop(self) -> None:
-        """Stops monitoring."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.clear()
+    def follow_lists(self, session: UpstreamSession) -> None:
+        """Refreshes the shared lists from this session, too, until it is lost."""
+        self._shared = session
+        self.follow(session)
+
+    def renew(self, rules: HealthSettings) -> None:
+        """Monitors all sessions by these rules from now on."""
+        self._rules = rules
+        for session in list(self._loops):
+            self.follow(session)
 
     async def _ping(self, session: UpstreamSession, method: str, interval: float) -> None:
         peer, missed = session.peer, 0
-        while not session.lost.is_set():
+        while True:
             heard_before = peer.received_count
-            await asyncio.sleep(_spread(interval))
+            if await _lost_within(session, _spread(interval)):
+                return
             is_quiet = peer.received_count == heard_before and (peer.owes or not session.busy)
             if not is_quiet or await _answers(session, method, interval):
                 if missed:
-                    self._well(True)
+                    self._well(session, True)
                 missed = 0
                 continue
             missed += 1
-            self._well(False)
+            self._well(session, False)
             if missed >= MISSED_PINGS:
                 text = f"it did not answer {MISSED_PINGS} pings in a row, {interval:g} s each"
                 session.end(LinkLost(text, code=codes.PING_UNANSWERED))
 
     async def _relist(self, session: UpstreamSession, interval: float) -> None:
-        while not session.lost.is_set():
-            await asyncio.sleep(_spread(interval))
+        while not await _lost_within(session, _spread(interval)):
             if not session.announces_changes:
                 self._list_again()
+
+
+async def _lost_within(session: UpstreamSession, seconds: float) -> bool:
+    """Waits at most so many seconds for the loss of a session; returns whether it is lost."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await session.lost.wait()
+    return session.lost.is_set()
 
 
 def _ping_method(session: UpstreamSession) -> str | None:

@@ -22,7 +22,7 @@ from mcp_hub.transport import Link, LinkError, LinkLost
 from mcp_hub.transport.peer import Cause, Peer
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
-from mcp_hub.upstream.lifecycle import StartLimiter
+from mcp_hub.upstream.lifecycle import HealthMonitor, StartLimiter
 from mcp_hub.upstream.link_dialer import LinkDialer
 from mcp_hub.upstream.negotiation import ClientCapabilities, ClientEra, NoAgreement, negotiate
 from mcp_hub.upstream.session import Agreement, UpstreamSession
@@ -54,7 +54,7 @@ class SessionOpener:
     """Opens the sessions of one upstream.
 
     `updated(key, params)` handles changes of resources; the key is that of the session's caller, None if the session
-    is shared. `messages` redacts texts from the server.
+    is shared. `messages` redacts texts from the server. `health` monitors every session.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class SessionOpener:
         starts: StartLimiter,
         updated: OnUpdated,
         messages: ErrorMessages,
+        health: HealthMonitor,
     ) -> None:
         self._server = server
         self._dialer = dialer
@@ -76,6 +77,7 @@ class SessionOpener:
         self._messages = messages
         self._held_until = 0.0
         """`time.monotonic()` before which the server asked to get no further attempt (Retry-After)."""
+        self._health = health
 
     async def open_shared(
         self, previous: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
@@ -141,7 +143,7 @@ class SessionOpener:
         async with self._starts.slot():
             try:
                 async with asyncio.timeout(limit):
-                    return await open_session(entry, self._dialer, side, previous)
+                    session = await open_session(entry, self._dialer, side, previous)
             except LinkError as refusal:
                 self._held_until = time.monotonic() + (refusal.retry_after or 0.0)
                 raise
@@ -151,6 +153,8 @@ class SessionOpener:
                 error = LinkError(text, code=codes.HANDSHAKE_LATE)
                 error.last_words = tuple(side.last_words)
                 raise error from None
+        self._health.follow(session)
+        return session
 
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from mcp_hub.errors import HubError
+from mcp_hub.upstream.lifecycle import Backoff
 from mcp_hub.upstream.session import UpstreamSession
 
 _SWEEP: Final = 60.0
@@ -42,10 +43,10 @@ class PooledSession(msgspec.Struct, eq=False):
 
 
 class SessionPool(Generic[K]):
-    """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed.
+    """Sessions by key. One is ended `idle` seconds after its last request, and as soon as it is lost.
 
     `closed_error()` makes the error of a request whose session is ended while it is being opened. `in_use(key)` says
-    whether a session is kept although it is idle.
+    whether a session is kept although it is idle, and opened again when it is lost.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SessionPool(Generic[K]):
         self._in_use = in_use
         self._slots: dict[K, PooledSession] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -103,10 +105,34 @@ class SessionPool(Generic[K]):
             self.end(key)
             slot = None
         if slot is None:
-            slot = self._slots[key] = PooledSession(asyncio.get_running_loop().create_task(open_session()))
-            self._schedule()
+            slot = self._begin(key, open_session, Backoff())
         slot.in_flight += 1
         return slot
+
+    def _begin(self, key: K, open_session: Open, backoff: Backoff) -> PooledSession:
+        loop = asyncio.get_running_loop()
+        slot = self._slots[key] = PooledSession(loop.create_task(open_session()))
+        watching = loop.create_task(self._until_lost(key, slot, open_session, backoff))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        self._schedule()
+        return slot
+
+    async def _until_lost(self, key: K, slot: PooledSession, open_session: Open, backoff: Backoff) -> None:
+        """Ends a session as soon as it is lost or could not be opened, and opens one that is in use again."""
+        started_at = time.monotonic()
+        await asyncio.wait([slot.opening])
+        connected = not slot.dead
+        if connected:
+            await slot.opening.result().lost.wait()
+        if self._slots.get(key) is not slot:
+            return
+        self.end(key)
+        if self._in_use(key):
+            backoff.count_failure(time.monotonic() - started_at, connected=connected)
+            await backoff.wait(asyncio.Event(), at_once=connected and backoff.failures <= 1)
+            if self._in_use(key) and key not in self._slots:
+                self._begin(key, open_session, backoff)
 
     def has(self, key: K) -> bool:
         """Returns whether a session of this key is open or being opened."""
@@ -116,10 +142,6 @@ class SessionPool(Generic[K]):
     def existing(self, key: K) -> UpstreamSession | None:
         """Returns the session of a key if it is open."""
         return self._slots[key].opening.result() if self.has(key) and self._slots[key].opening.done() else None
-
-    def end_dead(self) -> None:
-        """Ends the longest unused of the dead sessions, if there is one."""
-        self._sweep(0.0, at_most=1)
 
     def end(self, key: K) -> asyncio.Task[None]:
         """Ends the session of a key in the background; returns the task that does it."""
@@ -134,26 +156,20 @@ class SessionPool(Generic[K]):
 
     def _sweep_idle(self) -> None:
         self._sweeper = None
-        self._sweep(self._idle, at_most=len(self._slots))
+        now = time.monotonic()
+        for key, slot in list(self._slots.items()):
+            if not slot.in_flight and now - slot.last_used > self._idle and not self._in_use(key):
+                self.end(key)
         if self._slots:
             self._schedule()
-
-    def _sweep(self, life: float, at_most: int) -> None:
-        """Ends the longest unused sessions that are dead, or idle for `life` seconds (0: dead ones only)."""
-        now = time.monotonic()
-        idle = [
-            (slot.last_used, key)
-            for key, slot in self._slots.items()
-            if slot.dead or (life and not slot.in_flight and now - slot.last_used > life and not self._in_use(key))
-        ]
-        for _, key in sorted(idle, key=lambda pair: pair[0])[:at_most]:
-            self.end(key)
 
     async def close(self) -> None:
         """Ends all sessions at the same time. Never raises."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        for task in self._watching:
+            task.cancel()
         for key in list(self._slots):
             self.end(key)
         if self._ending:

@@ -214,11 +214,20 @@ class SubscriptionRegistry:
             current._watchers[key].updated(params)
 
     def restore(self, session: UpstreamSession, key: Hashable | None) -> None:
-        """Subscribes on a new session to the resources that were watched on the former one."""
+        """Subscribes on a new session to the resources that were watched on the former one.
+
+        A resource that is being subscribed to for the first time is left to `watch`, which may have opened the session.
+        """
         if key in self._watchers:
             for caller in self._watchers[key].callers:
                 session.attribution.add_caller(caller)
-            self._in_background(self._subscribe_again(session, self._watchers[key].uris))
+            uris = [uri for uri in self._watchers[key].uris if not self._is_new(key, uri)]
+            if uris:
+                self._in_background(self._subscribe_again(session, uris))
+
+    def _is_new(self, key: Hashable | None, uri: str) -> bool:
+        lock = self._locks.get((key, uri))
+        return lock is not None and lock.locked()
 
     async def _subscribe_again(self, session: UpstreamSession, uris: list[str]) -> None:
         with contextlib.suppress(LinkError, HubError):

@@ -9,9 +9,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub, write_config
+from tests.fakes.network import network_hub, sdk, text
+from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +40,57 @@ async def test_an_upstream_that_stops_answering_pings_is_restarted_without_affec
             await client.until(lambda: b"up was lost: it did not answer 2 pings in a row" in client.stderr)
         assert await client.text("up__pid") != str(pid)
         assert await client.text("good__pid") == good_pid
+
+
+@pytest.mark.parametrize(
+    ("entry", "eras"),
+    [
+        (fake(session="client", health={"ping": "200ms"}), ("handshake", "handshake")),
+        (fake("--era", "dual", health={"ping": "200ms"}), ("modern", "handshake")),
+        (fake("--era", "dual", health={"ping": "200ms"}), ("handshake", "modern")),
+    ],
+    ids=["of a client", "of the handshake era", "of the modern era"],
+)
+async def test_a_further_session_that_stops_answering_pings_is_replaced(
+    tmp_path: Path, entry: dict[str, object], eras: tuple[str, str]
+) -> None:
+    async with (
+        network_hub(tmp_path / "hub", {"up": entry}) as (_, base),
+        sdk(base + "/mcp", eras[0]) as first,
+        sdk(base + "/mcp", eras[1]) as second,
+    ):
+        pids = [await text(client, "up__pid") for client in (first, second)]
+        assert pids[0] != pids[1]
+        os.kill(int(pids[1]), signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE):
+            while psutil.pid_exists(int(pids[1])):
+                await second.list_tools()
+        assert await text(second, "up__pid") not in pids
+        assert await text(first, "up__pid") == pids[0]
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")  # of the handshake era
+async def test_subscriptions_of_a_clients_own_session_are_sent_once_and_again_when_it_is_replaced(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    entry = asking("--log", str(log), session="client", health={"ping": "200ms"})
+    async with (
+        network_hub(tmp_path / "hub", {"a": entry}) as (process, base),
+        sdk(base + "/mcp", "handshake") as client,
+    ):
+        await client.list_tools()
+        before = {child.pid for child in psutil.Process(process.process.pid).children()}
+        await client.subscribe_resource("x:one")
+        assert await text(client, "a__echo", {"text": "x"}) == "x"
+        assert log.read_text().count("resources/subscribe x:one") == 1
+        (own,) = {child.pid for child in psutil.Process(process.process.pid).children()} - before
+        os.kill(own, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE):
+            while log.read_text().count("resources/subscribe x:one") == 1:
+                await client.list_tools()
+        assert await text(client, "a__echo", {"text": "x"}) == "x"
+        assert log.read_text().count("resources/subscribe x:one") == 2
 
 
 async def test_a_busy_upstream_is_not_pinged(tmp_path: Path) -> None:
