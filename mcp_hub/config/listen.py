@@ -44,7 +44,7 @@ class CallerLimits(Frozen):
     """The limits of one principal. Beyond them a call is answered with `overloaded`, a new session with 429."""
 
     sessions: Annotated[int, Meta(ge=1)] = 2000
-    """Sessions of the handshake era and SSE streams, together."""
+    """Sessions of the handshake era, SSE streams and open `subscriptions/listen`, together."""
     calls: Annotated[int, Meta(ge=1)] = 1024
     """Concurrent requests."""
     rate: Annotated[float, Meta(gt=0)] | None = None

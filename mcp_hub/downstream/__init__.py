@@ -36,9 +36,6 @@ from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.security import Principal
 from mcp_hub.transport import RequestId
 
-MAX_IN_FLIGHT = 1024
-"""The most requests of one caller that run at the same time; one more is answered `overloaded`."""
-
 Send = Callable[[Message], None]
 """Puts a message on one stream to the client. It never blocks.
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from mcp_hub.downstream import (
-    MAX_IN_FLIGHT,
     Caller,
     Exchange,
     Send,
@@ -35,7 +34,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
-from mcp_hub.policy.quotas import LARGE, Backlog, Quotas, Share, uncounted
+from mcp_hub.policy.quotas import LARGE, MAX_IN_FLIGHT, Backlog, Quotas, Share, uncounted
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_of
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
@@ -111,9 +110,9 @@ class Dispatcher:
         if request_id in running:
             fault = ProtocolError(INVALID_REQUEST, "This id is in use by a running request.")
             return error_response(request_id, fault)
-        if len(running) >= MAX_IN_FLIGHT:
-            overload = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
-            return error_response(request_id, overload)
+        if len(running) >= MAX_IN_FLIGHT and not self._quotas.has_room(caller.principal, len(running)):
+            overload = Overloaded(f"{len(running)} requests are running already.", retry_after=1.0)
+            return error_response(request_id, overload, method, params, era)
         self._loop = self._loop or asyncio.get_running_loop()
         if (task := asyncio.current_task(self._loop)) is not None:
             running[request_id] = task

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, not_delivered
+from mcp_hub.downstream import Caller, not_delivered
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
 from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
-from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
+from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
 from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
@@ -195,11 +195,6 @@ class ModernEndpoint:
             await refuse_with(reply, eras.HTTP_STATUS.get(mismatch.code, 400), mismatch, request_id)
             return
         if self.replicas is not None and await self.replicas.try_modern(request, reply, principal, message):
-            return
-        running = self._running.get(principal, ())
-        if len(running) >= MAX_IN_FLIGHT:
-            error = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
-            await refuse_with(reply, 503, error, request_id, [(b"retry-after", b"1")])
             return
         # Each request gets a caller of its own: two clients of one principal may use the same id at the same time.
         # It cannot be reached outside of this request.

@@ -18,6 +18,8 @@ from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.security import Principal
 
+MAX_IN_FLIGHT: Final = 1024
+"""The fewest requests of one caller that may run at the same time, where no principal's limit is higher."""
 MAX_CALLS: Final = 8192
 """Requests of all principals at the same time."""
 MAX_PRINCIPALS: Final = 10_000
@@ -27,8 +29,6 @@ SESSION_AGAIN: Final = 60.0
 
 FREE: Final = frozenset({"initialize", "ping", eras.DISCOVER, "logging/setLevel"})
 """Methods without quotas: they cost nothing, and clients need them first."""
-_LONG: Final = frozenset({eras.LISTEN})
-"""Methods that are long streams; the transports bound their number."""
 
 
 class Quotas:
@@ -46,6 +46,8 @@ class Quotas:
         self._running: Counter[Principal] = Counter()
         self._total = 0
         self._sessions: Counter[Principal] = Counter()
+        self._listening: Counter[Principal] = Counter()
+        """The `subscriptions/listen` among the sessions."""
         self._buckets: OrderedDict[Principal, TokenBucket] = OrderedDict()
 
     def take(self, listen: Listen) -> None:
@@ -70,8 +72,10 @@ class Quotas:
 
         Raises Overloaded.
         """
-        if self._listen is None or method in FREE:
+        if method in FREE:
             return uncounted
+        if self._listen is None:
+            return self._listen_to(principal) if method == eras.LISTEN else uncounted
         limits = self._listen.limits if principal.label is None else self._limits(self._listen, principal)
         # Lists are answered from memory, and every client requests all of them when it starts.
         if (
@@ -80,8 +84,8 @@ class Quotas:
             and not (method and self._sharing.bucket is not None)
         ):
             self._check_rate(principal, limits.rate, limits.burst)
-        if method in _LONG:
-            return uncounted
+        if method == eras.LISTEN:
+            return self._listen_to(principal)
         if self._running[principal] >= limits.calls:
             text = f"{limits.calls} requests of this principal are running already (setting: listen.limits.calls)."
             raise Overloaded(text, retry_after=1.0, executed=False)
@@ -90,6 +94,23 @@ class Quotas:
         self._running[principal] += 1
         self._total += 1
         return partial(self._leave, principal)
+
+    def _listen_to(self, principal: Principal) -> Callable[[], None]:
+        """Counts a `subscriptions/listen` as a session: it lasts as long as its client. Raises Overloaded."""
+        self.open_session(principal)
+        self._listening[principal] += 1
+        return partial(self._stop_listening, principal)
+
+    def _stop_listening(self, principal: Principal) -> None:
+        self._listening[principal] -= 1
+        if not self._listening[principal]:
+            del self._listening[principal]
+        self.close_session(principal)
+
+    def has_room(self, principal: Principal, running: int) -> bool:
+        """Returns whether a caller with so many running requests may send another; `subscriptions/listen` are apart."""
+        calls = 0 if self._listen is None else self._limits(self._listen, principal).calls
+        return running - self._listening[principal] < max(calls, MAX_IN_FLIGHT)
 
     def _leave(self, principal: Principal) -> None:
         self._total -= 1
@@ -113,9 +134,9 @@ class Quotas:
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:
-        """Counts a session or stream that begins. Raises Overloaded."""
-        limit = self._limits(self._listen, principal).sessions if self._listen is not None else None
-        if limit is not None and self._sessions[principal] >= limit:
+        """Counts a session or stream that begins. Raises Overloaded if the principal has too many."""
+        limits = self._limits(self._listen, principal) if self._listen is not None else CallerLimits()
+        if self._sessions[principal] >= (limit := limits.sessions):
             text = f"{limit} sessions of this principal are open (setting: listen.limits.sessions)."
             raise Overloaded(text, retry_after=SESSION_AGAIN, executed=False)
         self._sessions[principal] += 1

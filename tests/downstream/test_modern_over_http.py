@@ -8,7 +8,7 @@ import pytest
 from mcp_hub import errors
 from mcp_hub.config.listen import NamedPrincipal
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import event_stream, streamable
+from mcp_hub.downstream import event_stream
 from mcp_hub.protocol import era as eras
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.raw_http import BOTH, ENVELOPE, connected, fetch, message, modern, request
@@ -200,15 +200,3 @@ async def test_a_silent_subscription_is_kept_open_with_comments(monkeypatch: pyt
         connection.send(request(served, "POST", "/mcp", *modern(eras.LISTEN, {"notifications": {}})))
         await connection.head()
         assert [(await connection.event())[0] for _ in range(4)] == ["message", "comment", "comment", "comment"]
-
-
-async def test_the_concurrent_requests_of_one_principal_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamable, "MAX_IN_FLIGHT", 1)
-    async with serving() as served, connected(served) as first:
-        first.send(request(served, "POST", "/mcp", *tool("wait")))
-        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
-        refused = await fetch(served, "POST", "/mcp", *tool("echo", {}, 2))
-        assert (refused.status, refused.code, refused.json["id"]) == (503, errors.Overloaded.rpc_code, 2)
-        served.dispatcher.release.set()
-        assert (await first.response()).status == 200
-        assert (await fetch(served, "POST", "/mcp", *tool("echo"))).status == 200

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 CLIENT: Final = {"name": "mcp-hub page", "version": VERSION}
 """The client info of the page, for servers and records."""
 CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
-MAX_RUNS: Final = 8
-"""Runs of one session at the same time."""
+MAX_RUNS: Final = 4
+"""Runs of one session at the same time. Browsers have six connections, of which events and answers need two."""
 HEARTBEAT: Final = 15.0
 """Seconds after which a silent stream gets a comment, and the session of any stream is verified again."""
 PAUSE: Final = 0.1
@@ -107,7 +107,6 @@ class RunsPart:
         self._callers: dict[tuple[PageSession, Principal, str | None], Caller] = {}
         self._own: set[Hashable] = set()
         """The callers of all pages, which are the keys of their calls."""
-        self._running: dict[PageSession, int] = {}
         self._questions: dict[str, Question] = {}
         self._last_id = 0
 
@@ -128,7 +127,7 @@ class RunsPart:
             raise PageError(
                 409, "waiting", "The hub has not been greeted by its client yet.", "Start the client first."
             )
-        if self._running.get(session, 0) >= MAX_RUNS:
+        if session.runs >= MAX_RUNS:
             text = f"{MAX_RUNS} tools are running already in this page."
             raise PageError(429, "runs", text, "Wait for one of them, or cancel it.")
         caller = self._caller(session, principal)
@@ -140,14 +139,12 @@ class RunsPart:
         params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last_id}}
         request: Message = {"jsonrpc": "2.0", "id": self._last_id, "method": TOOLS.act_method, "params": params}
         run = ToolRun(self, caller, session)
-        self._running[session] = self._running.get(session, 0) + 1
-        session.streams += 1
+        session.runs += 1
         page_request.reply.charge_to(self._dispatcher.backlog.of(caller))
         try:
             await run.stream(page_request, self._dispatcher, request)
         finally:
-            session.streams -= 1
-            self._running[session] -= 1
+            session.runs -= 1
             for question in [pending for pending in self._questions.values() if pending.run is run]:
                 del self._questions[question.id]
             if session.ended:
@@ -198,8 +195,6 @@ class RunsPart:
             caller = self._callers.pop(key)
             self._own.discard(caller)
             self._dispatcher.leave(caller)
-        if not self._running.get(session):
-            self._running.pop(session, None)
 
 
 class ToolRun:

@@ -89,10 +89,17 @@ class PageSession:
         self.used = now
         """When its last request came."""
         self.streams = 0
-        """The number of its event streams and runs that are open."""
+        """The number of its event streams that are open."""
+        self.runs = 0
+        """The number of tools that it runs."""
         self.on_end: list[Callable[[], object]] = []
         """Called once when the session ends."""
         self.ended = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has an open event stream or runs a tool."""
+        return self.streams > 0 or self.runs > 0
 
     def end(self) -> None:
         """Ends the session. Idempotent."""
@@ -129,7 +136,7 @@ class PageSessions:
             self.end(
                 min(
                     sessions,
-                    key=lambda candidate: (not candidate.viewer.network, candidate.streams > 0, candidate.used),
+                    key=lambda candidate: (not candidate.viewer.network, candidate.busy, candidate.used),
                 )
             )
         session = PageSession(viewer, self._clock())
@@ -144,7 +151,7 @@ class PageSessions:
         values = [value for line in cookies for name, value in _COOKIE.findall(line) if name == session.cookie_name]
         if len(values) != 1 or not hmac.compare_digest(values[0], session.cookie):
             return None
-        if not session.streams and self._clock() - session.used > IDLE_SECONDS:
+        if not session.busy and self._clock() - session.used > IDLE_SECONDS:
             self.end(session)
             return None
         session.used = self._clock()
@@ -165,14 +172,14 @@ class PageSessions:
             self.end(session)
 
     def unused_for(self) -> float:
-        """Returns for how many seconds no session was used; 0 while a stream is open, infinity without a session."""
-        if any(session.streams for session in self._by_token.values()):
+        """Returns for how many seconds no session was used; 0 while one is busy, infinity without a session."""
+        if any(session.busy for session in self._by_token.values()):
             return 0.0
         return min((self._clock() - session.used for session in self._by_token.values()), default=float("inf"))
 
     def _end_idle(self) -> None:
         for session in list(self._by_token.values()):
-            if not session.streams and self._clock() - session.used > IDLE_SECONDS:
+            if not session.busy and self._clock() - session.used > IDLE_SECONDS:
                 self.end(session)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ from mcp_hub.protocol.era import LISTEN, Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
 from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, bearer, network_hub, visiting
-from tests.fakes.client import PATIENCE, fake
+from tests.fakes.client import ENVELOPE, MODERN, PATIENCE, fake, hub
 
 pytestmark = pytest.mark.anyio
 
+BOTH = {"accept": "application/json, text/event-stream"}
 ALICE, BOB = Principal("alice", label="alice"), Principal("bob", label="bob")
 
 
@@ -95,6 +97,20 @@ def test_streams_use_no_slot_but_count_against_the_rate() -> None:
     assert [waits(limiter, ALICE, LISTEN) is None for _ in range(3)] == [True, True, False]
     assert limiter.enter(BOB, LISTEN)() is None
     assert waits(limiter, BOB) is None
+
+
+def test_open_subscriptions_use_sessions() -> None:
+    limiter, _ = quotas(calls=1, sessions=2)
+    leave = [limiter.enter(ALICE, LISTEN) for _ in range(2)]
+    assert waits(limiter, ALICE, LISTEN) == quotas_module.SESSION_AGAIN
+    with pytest.raises(Overloaded):
+        limiter.open_session(ALICE)
+    assert [waits(limiter, ALICE), waits(limiter, BOB, LISTEN)] == [None, None]
+    leave[0]()
+    assert waits(limiter, ALICE, LISTEN) is None
+    leave[1]()
+    assert not limiter._sessions
+    assert not limiter._listening
 
 
 def test_the_calls_and_rate_buckets_of_all_principals_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,6 +359,65 @@ async def test_sessions_and_streams_of_a_principal_are_bounded_together_and_free
         assert (await http.delete("/mcp", headers=first.session)).status_code == 204
         assert (await http.post("/mcp", json=message, headers=headers)).status_code == 200
         assert (await http.post("/mcp", json=message, headers=headers)).status_code == 429
+
+
+async def test_open_subscriptions_of_a_shared_token_leave_its_calls_alone(tmp_path: Path) -> None:
+    params = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
+    listen = {"jsonrpc": "2.0", "id": 1, "method": LISTEN, "params": params}
+    modern = {**BOTH, "mcp-protocol-version": MODERN, "mcp-method": LISTEN}
+    async with (
+        network_hub(tmp_path, {"up": fake()}, listening(sessions=4, calls=1)) as (_, base),
+        httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=bearer(TOKENS["alice"])) as http,
+        visiting(base, "modern", TOKENS["alice"]) as alice,
+        asyncio.timeout(PATIENCE),
+    ):
+        async with contextlib.AsyncExitStack() as subscriptions:
+            lines = []  # a stream whose lines nobody holds is closed
+            for _ in range(4):
+                stream = await subscriptions.enter_async_context(
+                    http.stream("POST", "/mcp", json=listen, headers=modern)
+                )
+                lines.append(stream.aiter_lines())
+                assert "acknowledged" in await anext(lines[-1])
+            assert await alice.text("up__echo", {"text": "a"}) == "a"
+            assert (await http.post("/mcp", json=listen, headers=modern)).json()["error"]["code"] == Overloaded.rpc_code
+        while True:  # until the hub has seen the streams end
+            async with http.stream("POST", "/mcp", json=listen, headers=modern) as stream:
+                if stream.headers["content-type"] == "text/event-stream":
+                    break
+
+
+async def test_open_subscriptions_over_stdio_leave_calls_alone(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"up": fake()}, modern=True) as client:
+        for _ in range(quotas_module.MAX_IN_FLIGHT):
+            client.start(LISTEN, {"notifications": {"toolsListChanged": True}})
+        assert await client.text("up__echo", {"text": "a"}) == "a"
+
+
+async def test_a_principal_may_have_more_calls_than_by_default(tmp_path: Path) -> None:
+    allowed = quotas_module.MAX_IN_FLIGHT + 20
+    server = fake(limits={"at_once": 1, "waiting": allowed})
+    async with (
+        network_hub(tmp_path, {"up": server}, listening(calls=allowed)) as (_, base),
+        httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=bearer(TOKENS["alice"])) as http,
+        http.stream("GET", "/sse", headers=BOTH) as stream,
+        asyncio.timeout(PATIENCE),
+    ):
+        data = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data: "))
+        path = await anext(data)
+
+        async def send(method: str, params: dict[str, Any], request_id: int | None) -> None:
+            message = {"jsonrpc": "2.0", "method": method, "params": params}
+            answer = await http.post(path, json=message if request_id is None else {**message, "id": request_id})
+            assert answer.status_code == 202
+
+        await send("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}, 0)
+        assert json.loads(await anext(data))["id"] == 0
+        await send("notifications/initialized", {}, None)
+        for number in range(1, allowed + 2):
+            await send("tools/call", {"name": "up__sleep", "arguments": {"seconds": 600}}, number)
+        answer = json.loads(await anext(data))
+        assert (answer["id"], code(answer)) == (allowed + 1, "overloaded")
 
 
 async def test_a_failed_initialize_leaves_no_session(tmp_path: Path) -> None:

@@ -368,7 +368,7 @@ async def test_a_run_gets_an_error_when_the_hub_stops(tmp_path: Path) -> None:
         await until_idle(served, "a")
 
 
-async def test_more_than_eight_runs_at_once_are_refused(tmp_path: Path) -> None:
+async def test_more_runs_at_once_than_a_browser_has_connections_for_are_refused(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         async with asyncio.TaskGroup() as group:
             holding = asyncio.Event()
@@ -379,9 +379,9 @@ async def test_more_than_eight_runs_at_once_are_refused(tmp_path: Path) -> None:
                     started.release()
                     await holding.wait()
 
-            for _ in range(8):
+            for _ in range(runs.MAX_RUNS):
                 group.create_task(hold())
-            for _ in range(8):
+            for _ in range(runs.MAX_RUNS):
                 await started.acquire()
             answer = await post(page, "run", {"tool": "a__echo", "arguments": {}})
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.page import update_stream
 from mcp_hub.downstream.page.feed import MAX_CALLS
+from mcp_hub.downstream.page.runs import MAX_RUNS
 from mcp_hub.downstream.page.update_stream import MAX_EVENT_CALLS, MAX_STREAMS
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport.background import BACKGROUND
 from tests.downstream.network.visitor import TOKENS
+from tests.downstream.page.acting import running
 from tests.downstream.page.opened import served_hub
 from tests.fakes.client import PATIENCE, fake, write_config
 
@@ -197,6 +200,19 @@ async def test_open_streams_of_one_page_are_limited_and_closed_ones_are_not_coun
                 await asyncio.sleep(0)
         async with page.events():
             assert session.streams == 1
+
+
+async def test_running_tools_leave_room_for_the_event_stream(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"a": fake()}) as served,
+        served.looking() as page,
+        contextlib.AsyncExitStack() as open_runs,
+    ):
+        for _ in range(MAX_RUNS):
+            await open_runs.enter_async_context(running(page, "a__sleep", {"seconds": 60}))
+        async with page.events():
+            (session,) = served.access.page.sessions
+            assert (session.runs, session.streams) == (MAX_RUNS, 1)
 
 
 async def test_the_event_stream_refuses_an_accept_header_without_event_streams(tmp_path: Path) -> None:
