@@ -263,8 +263,13 @@ class SseLink(Link):
         """POSTs a message; `asked` is the id of a request. Raises LinkError."""
         response = await self._http.request("POST", url, headers, body, within)
         try:
-            if 200 <= response.status < 300:
+            if 200 <= response.status < 300 and asked is None:
                 await self._http.discard(response)
+                return
+            if 200 <= response.status < 300:
+                with contextlib.suppress(LinkError):  # only what comes on the stream counts
+                    while await self._http.chunk(response):
+                        pass  # the body may end with the work, which the end of its connection would break off
                 return
             # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
             session = max(url.query.values(), key=len, default=url.path)

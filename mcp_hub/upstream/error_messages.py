@@ -84,7 +84,9 @@ class ErrorMessages:
         if isinstance(error, Unauthorized):
             text = f"The server {self._id!r} does not accept the credentials of its entry: {reason}"
             return PermissionDenied(text, server=self._id, executed=False)
-        return self.unavailable(reason)
+        unavailable = self.unavailable(reason)
+        unavailable.retry_after = getattr(error, "retry_after", None)
+        return unavailable
 
     def state_lost(self, loss: LinkError | None, last_words: Sequence[str]) -> StateLost:
         """Makes the error of the first call after a stateful session has ended between two calls."""

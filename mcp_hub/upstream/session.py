@@ -31,8 +31,8 @@ SIDE_WAIT: Final = 10.0
 """Seconds that a server has to answer requests for which no call waits: to log a level, or to unsubscribe."""
 STANDING_WAIT: Final = 1.0
 """Seconds that a new session waits for its standing stream: a server's requests before that would be lost."""
-PING_WAIT: Final = 2.0
-"""Seconds that a refused request waits for a ping to tell whether the refusal is about the session."""
+PROBE_WAIT: Final = 2.0
+"""Seconds that a refused request waits for another one to tell whether the refusal is about the session."""
 UNKNOWN_SESSION: Final = frozenset({-32600, -32001, -32000})
 """Codes with which servers answer requests of a session that they do not know; they have other meanings, too."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
@@ -184,35 +184,43 @@ class UpstreamSession:
             )
         except UpstreamAnswered as error:
             if error.code in UNKNOWN_SESSION and method != "ping":
-                await self._lose_if_pings_get(error)
+                await self._lose_if_all_get(error)
             raise
         except LinkError as error:
             error.last_words = error.last_words or self.last_words
             if isinstance(error, SessionLost):
                 self.lose(error)
             elif error.status == 400 and method != "ping":
-                await self._lose_if_pings_get(error)
+                await self._lose_if_all_get(error)
             raise
 
-    async def _lose_if_pings_get(self, refusal: UpstreamAnswered | LinkError) -> None:
-        """Raises SessionLost if a ping is refused like a request was: then the refusal is about the session."""
+    async def _lose_if_all_get(self, refusal: UpstreamAnswered | LinkError) -> None:
+        """Raises SessionLost if other requests are refused like one was: then the refusal is about the session.
+
+        A ping alone does not tell, as some servers refuse every method that they do not know in the same way.
+        """
+        lists = [kind.list_method for kind in KINDS if self.agreement.offers(kind)]
         if self.era == "modern" or self.is_local or self.lost.is_set():
             return
+        for method in ("ping", *lists[:1]):
+            if not await self._is_refused_like(refusal, method):
+                return
+        loss = SessionLost(f"the session is gone, as every request is refused: {printable(str(refusal))}")
+        self.lose(loss)
+        raise loss from None
+
+    async def _is_refused_like(self, refusal: UpstreamAnswered | LinkError, method: str) -> bool:
         try:
-            async with asyncio.timeout(PING_WAIT):
-                await self.peer.request("ping", headers={VERSION_HEADER: self.agreement.version})
-            return
+            async with asyncio.timeout(PROBE_WAIT):
+                await self.peer.request(method, {}, headers={VERSION_HEADER: self.agreement.version})
         except UpstreamAnswered as error:
-            is_same = isinstance(refusal, UpstreamAnswered) and error.error == refusal.error
+            return isinstance(refusal, UpstreamAnswered) and error.error == refusal.error
         except LinkError as error:
-            is_refused = isinstance(refusal, LinkError) and error.status == refusal.status
-            is_same = is_refused or isinstance(error, SessionLost)
+            is_alike = isinstance(refusal, LinkError) and error.status == refusal.status
+            return is_alike or isinstance(error, SessionLost)
         except TimeoutError:
-            return
-        if is_same:
-            loss = SessionLost(f"the session is gone, as a ping is refused, too: {printable(str(refusal))}")
-            self.lose(loss)
-            raise loss from None
+            pass
+        return False
 
     async def list_page(self, method: str, params: dict[str, Any]) -> Any:
         """Requests one page of a list.

@@ -145,7 +145,7 @@ class SessionOpener:
                 async with asyncio.timeout(limit):
                     session = await open_session(entry, self._dialer, side, previous)
             except LinkError as refusal:
-                self._held_until = time.monotonic() + (refusal.retry_after or 0.0)
+                self._held_until = max(self._held_until, time.monotonic() + (refusal.retry_after or 0.0))
                 raise
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
-from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SessionLost, SignInNeeded, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SessionLost, SignInNeeded, Unauthorized, http_client
 from mcp_hub.transport.sse_link import SseLink
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted
@@ -289,6 +289,28 @@ async def test_an_answer_counts_however_late_and_with_whatever_status_its_post_e
         ended.set()
         await stream.event(PING)
         assert await inbox.next() == PING
+
+
+async def test_a_post_whose_head_comes_before_its_work_is_not_broken_off(monkeypatch):
+    monkeypatch.setattr(http_client, "ERROR_BODY_WAIT", 0.05)
+    board, closed = Board(), asyncio.Queue()
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.head(200, Content_Length="4")
+        await reply.raw(b"d")
+        await reply.gone()
+        closed.put_nowait(request.message.get("id"))
+
+    board.posted = post
+    async with linked(board) as (server, link, inbox, stream):
+        await ask(link)
+        await posted(server)
+        async with asyncio.timeout(PATIENCE):
+            await link.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            assert await closed.get() is None  # a notification's response is dropped, the request's is not
+        await stream.event(ANSWER)
+        assert await inbox.next() == ANSWER
+        assert closed.empty()
 
 
 @pytest.mark.parametrize("answered", [True, False])

@@ -155,6 +155,17 @@ async def test_a_refusal_that_a_ping_does_not_get_is_about_the_request(
     assert board.asked["initialize"] == 1
 
 
+async def test_a_server_that_refuses_pings_like_everything_it_does_not_know_keeps_its_session(tmp_path: Path) -> None:
+    board = Board()
+    board.refusals["ping"] = board.refusals["tools/call"] = (200, {"code": -32600, "message": "Invalid Request"}, {})
+    async with served(tmp_path, board) as upstream:
+        for _ in range(3):
+            with pytest.raises(UpstreamAnswered):
+                await call(upstream)
+        assert upstream.session is not None
+    assert board.asked["initialize"] == 1
+
+
 async def test_a_server_that_forgets_every_session_gets_one_new_initialize_in_a_while(tmp_path: Path) -> None:
     board = Board()
     async with served(tmp_path, board) as upstream:
