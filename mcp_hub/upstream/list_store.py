@@ -326,14 +326,15 @@ class ListRefresher:
         """Fetches these lists now. Raises what a request raises."""
         self._retry_after(await self._fetch(session, kinds))
 
-    def _retry_after(self, failed: set[Kind]) -> None:
-        """Fetches the lists that failed again after a pause, which grows until none fails."""
+    def _retry_after(self, failed: set[Kind], at_least: float = 0.0) -> None:
+        """Fetches the lists that failed again after a pause of `at_least` seconds, which grows until none fails."""
         if self._retry is not None:
             self._retry.cancel()
         self._failed = failed
         if failed:
             self._backoff.failures += 1
-            self._retry = asyncio.get_running_loop().call_later(self._backoff.delay(), self.soon, failed, 0.0)
+            delay = max(self._backoff.delay(), at_least)
+            self._retry = asyncio.get_running_loop().call_later(delay, self.soon, failed, 0.0)
         else:
             self._backoff.failures = 0
 
@@ -350,7 +351,7 @@ class ListRefresher:
                 if not session.lost.is_set():
                     level = logging.DEBUG if self._backoff.failures else logging.WARNING
                     log.log(level, "%s: its lists could not be refreshed, and are asked again: %s", self._server, error)
-                    self._retry_after(self._failed | kinds)
+                    self._retry_after(self._failed | kinds, getattr(error, "retry_after", None) or 0.0)
             except Exception:
                 log.exception("refreshing the lists of %s failed inside the hub", self._server)
 

@@ -350,7 +350,7 @@ class UpstreamSession:
         attempt = 0
         filters = {**LISTEN_FILTERS, **({"resourceSubscriptions": self._watched} if self._watched else {})}
         while not self.lost.is_set():
-            started_at = asyncio.get_running_loop().time()
+            started_at, pause = asyncio.get_running_loop().time(), 0.0
             try:
                 await self.request(eras.LISTEN, {"notifications": filters}, open_ended=True)
             except UpstreamAnswered as error:
@@ -359,9 +359,10 @@ class UpstreamSession:
                     return
             except LinkError as error:
                 log.debug("listening ended: %s", error)
+                pause = error.retry_after or 0.0
             attempt = 0 if asyncio.get_running_loop().time() - started_at > LISTEN_AGAIN[-1] else attempt
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)]):
+                async with asyncio.timeout(max(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)], pause)):
                     await self.lost.wait()
             attempt += 1
             self._changed()

@@ -200,6 +200,19 @@ async def test_an_optional_list_that_fails_costs_that_list_alone_and_is_asked_fo
     assert board.asked["initialize"] == 1
 
 
+async def test_lists_are_not_asked_again_before_the_time_that_the_server_asked_for(tmp_path: Path) -> None:
+    board = Board()
+    async with served(tmp_path, board) as upstream:
+        await call(upstream)
+        board.refusals["tools/list"] = (429, None, {"Retry-After": "60"})
+        upstream.list_store.refresh_all()
+        refresher = upstream.list_store._refresher
+        while refresher._retry is None:
+            await asyncio.sleep(0)
+        assert refresher._retry.when() - asyncio.get_running_loop().time() > 30
+        assert [tool["name"] for tool in upstream.lists.items[TOOLS]] == ["t"]
+
+
 async def test_a_transport_that_fails_for_all_lists_makes_the_server_unavailable(tmp_path: Path) -> None:
     board = Board()
     board.capabilities = {"tools": {}, "prompts": {}}
