@@ -196,14 +196,21 @@ class StdioLink(Link):
             with contextlib.suppress(OSError):
                 cast("asyncio.SubprocessTransport", self._transport).kill()
             return
-        # In a thread: it reads the environment of every process of the machine.
         for number in numbers:
-            if not await asyncio.to_thread(reaper.signal_all, {pgid}, self._mark, number):
+            if not await _in_thread(reaper.signal_all, {pgid}, self._mark, number):
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TERM_GRACE):
-                    while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - no event tells
+                    while await _in_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - no event tells
                         await asyncio.sleep(_POLL)
+
+
+async def _in_thread(look: Callable[..., bool], *args: Any) -> bool:
+    """Runs a function that reads the environment of every process of the machine."""
+    try:
+        return await asyncio.to_thread(look, *args)
+    except RuntimeError:  # the program exits, when no thread can start any more
+        return look(*args)
 
 
 class _Process(asyncio.SubprocessProtocol):
