@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import Any, Literal
+
+from mcp_hub.servers.local.call_stream import begin_alone
 
 Shift = Literal["sync", "async"]
 
@@ -33,16 +33,12 @@ def _sync(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(func(*args, **kwargs))
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(asyncio.run(func(*args, **kwargs)))
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="mcp-hub sync", daemon=True).start()
-        return future.result()
+        future = begin_alone(func(*args, **kwargs), "mcp-hub sync")
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # for example after KeyboardInterrupt
+            raise
 
     return call
 

@@ -12,10 +12,12 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, closing
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 Start = Callable[[], Any]
 """Calls the function with its arguments."""
@@ -59,6 +61,33 @@ def run_in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:
     else:
         emit(value, False)
     return None
+
+
+def begin_alone(work: Coroutine[Any, Any, T], name: str) -> Future[T]:
+    """Starts a coroutine on a new loop in a new thread. Cancelling the future cancels it and ends both."""
+    loop = asyncio.new_event_loop()
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    thread = threading.Thread(target=run_until, args=(loop, future), name=name, daemon=True)
+    try:
+        thread.start()
+    except BaseException:  # the program is interrupted, or has too many threads
+        future.cancel()
+        if thread.ident is None:
+            work.close()
+            loop.close()
+        raise
+    return future
+
+
+def run_until(loop: asyncio.AbstractEventLoop, future: Future[T]) -> None:
+    """Runs a loop in this thread until the future of its work is done, and closes it."""
+    asyncio.set_event_loop(loop)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # its end cancels what the work has left running
+        runner.run(_ended(future))
+
+
+async def _ended(future: Future[Any]) -> None:
+    await asyncio.wait({asyncio.wrap_future(future)})
 
 
 async def run_on_loop(value: Any) -> AsyncGenerator[tuple[Any, bool]]:

@@ -28,6 +28,7 @@ from pydantic import BaseModel
 
 from mcp_hub.observability.tracing import enter_trace
 from mcp_hub.protocol.frames import Message
+from mcp_hub.servers.local.call_stream import begin_alone
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
@@ -234,9 +235,10 @@ class FunctionServer:
         return session
 
     def leave(self, session: FunctionSession) -> None:
-        """Ends a conversation; what its functions return later is dropped."""
+        """Ends a conversation and cancels its calls, as nobody waits for them any more."""
         with self._lock:
             self._sessions = self._sessions - {session}
+        session.cancel_all()
 
     def begin_anew(self) -> None:
         """Resets the server in the child process after a fork, where none of its threads exists."""
@@ -262,7 +264,7 @@ class FunctionServer:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.own_loop()))
 
     def close(self) -> None:
-        """Ends the async functions on the server's own loop. Functions on the loops of their callers continue."""
+        """Ends the server's own loop and the functions on it."""
         with self._lock:
             if self._serving:
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -284,6 +286,11 @@ class FunctionSession(LocalServer):
             self._notification(message)
         elif "method" in message:
             self._request(message)
+
+    def cancel_all(self) -> None:
+        """Cancels all running calls."""
+        while self._running:
+            self._running.popitem()[1].cancel()
 
     def announce(self) -> None:
         """Tells the hub that the functions have changed."""
@@ -315,7 +322,7 @@ class FunctionSession(LocalServer):
 
         if direct is not None and direct.loop is None and running.tool.is_async:
             # The caller blocks until the call ends, perhaps on the loop on which other functions run.
-            threading.Thread(target=context.run, args=(asyncio.run, work()), name="function", daemon=True).start()
+            running.set_work(context.run(begin_alone, work(), "function"))
             return
         caller_loop = direct.loop if direct is not None and running.tool.is_async else None
         loop, coroutine = caller_loop or self._server.own_loop(), work()

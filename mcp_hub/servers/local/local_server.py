@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
 from mcp_hub.protocol import era as eras
@@ -41,6 +41,8 @@ from mcp_hub.transport import RequestId
 from mcp_hub.transport.lines import Line, LineReader, OversizedLine
 from mcp_hub.version import VERSION
 
+T = TypeVar("T")
+
 CHUNK_KEY: Final = "mcp-hub/chunk"
 """Key in the `_meta` of a progress notification: the chunk as a result, if it is more than one text."""
 MAX_CHUNK: Final = 256 * 1024
@@ -64,7 +66,7 @@ class RunningCall:
         self._notify = notify
         self._progress_count = 0
         self._deferred: Any = None
-        self._work: Future[None] | None = None
+        self._work: Future[Any] | None = None
         self.tool = tool
         self.call = call
         self.last: Any = None
@@ -83,7 +85,7 @@ class RunningCall:
         else:
             self._progress(chunk)
 
-    def set_work(self, work: Future[None]) -> None:
+    def set_work(self, work: Future[Any]) -> None:
         """Sets the future of the running function, which `cancel` cancels."""
         self._work = work
         if self.cancelled:
@@ -287,15 +289,16 @@ class LocalServer:
         def emit(chunk: Any, has_more: bool) -> None:
             if running.cancelled:
                 raise CancelledError
-            running.add_chunk(
-                chunk if tool.mark.postprocess is None else asyncio.run(tool.finished(call, chunk)), has_more
-            )
+            if tool.mark.postprocess is not None:
+                chunk = _run_alone(running, tool.finished(call, chunk))
+            running.add_chunk(chunk, has_more)
 
         try:
             continuation = call_stream.run_in_thread(lambda: tool.start(call), emit)
         except BaseException as error:  # also sys.exit, which must end the call and not only the thread
-            is_unprocessed = tool.mark.postprocess is None
-            failure = failure_of(tool.name, error) if is_unprocessed else asyncio.run(self._failure(running, error))
+            failure = failure_of(tool.name, error)
+            if tool.mark.postprocess is not None and not running.cancelled:
+                failure = _run_alone(running, self._failure(running, error))
             self._complete(running, request, error, failure)
             return
         if continuation is None:
@@ -373,6 +376,15 @@ class LocalServer:
                     data = data[os.write(self._stdout, data) :]
                 except OSError:
                     return  # the hub is gone; the end of the input follows
+
+
+def _run_alone(running: RunningCall, work: Coroutine[Any, Any, T]) -> T:
+    """Runs a part of a call on a new loop in this thread. Cancelling the call cancels it: raises CancelledError."""
+    loop = asyncio.new_event_loop()
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    running.set_work(future)
+    call_stream.run_until(loop, future)
+    return future.result()
 
 
 async def no_chunks() -> AsyncGenerator[tuple[Any, bool]]:
