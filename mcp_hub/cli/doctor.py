@@ -18,15 +18,16 @@ from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, run_loop,
 from mcp_hub.clients import Machine
 from mcp_hub.codes import with_code
 from mcp_hub.config import LoadedConfig
-from mcp_hub.diagnosis import Finding, Section
+from mcp_hub.diagnosis import Finding, Section, fail
 from mcp_hub.diagnosis.client_programs import clients_section
 from mcp_hub.diagnosis.configuration import configuration_section
 from mcp_hub.diagnosis.installation import installation_section, machine_section
 from mcp_hub.diagnosis.listening import listening_section
 from mcp_hub.diagnosis.server_programs import programs_section
-from mcp_hub.diagnosis.servers import examine, server_section
+from mcp_hub.diagnosis.servers import MAX_PROBLEM, examine, server_section
 from mcp_hub.diagnosis.sign_ins import sign_ins_section
 from mcp_hub.diagnosis.state import files_section, hubs_section, ports_of
+from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 EXAMPLES = """examples:
@@ -77,8 +78,12 @@ def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section
 
 def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) -> Iterator[Section]:
     config = loaded.config
-    report = run_loop(examine(loaded, connect_all))
-    yield server_section(report)
+    try:
+        servers = server_section(run_loop(examine(loaded, connect_all)))
+    except ConfigError as error:  # such as of a record of pins that cannot be read
+        text = f"none was started: {printable(str(error), MAX_PROBLEM)}"
+        servers = Section("Servers", (fail("servers", text, error.hub_code),))
+    yield servers
     yield sign_ins_section(config)
     yield listening_section(config, ports)
     yield files_section(config)

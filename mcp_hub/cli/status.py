@@ -94,8 +94,9 @@ def _problems(facts: Json) -> Iterator[str]:
     if restarts := background.get("restarts"):
         last = printable(str(background.get("last_error")))
         yield f"{restarts} background loops failed and were begun again, last {last}; the log has the traceback"
-    if problem := facts.get("call_log_problem"):
-        yield printable(problem, 2000)
+    for name in ("pins_problem", "call_log_problem"):
+        if problem := facts.get(name):
+            yield printable(problem, 2000)
     if untrusted := facts.get("untrusted"):
         yield f"{printable(str(untrusted))} is not used: it is not trusted as it is now (mcp-hub trust)"
 

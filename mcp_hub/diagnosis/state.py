@@ -130,8 +130,9 @@ def _hub(facts: Mapping[str, Any]) -> Iterator[Finding]:
     if facts["version"] != VERSION:
         version = printable(str(facts["version"]), 50)
         yield warn(about, f"it is version {version}, and {VERSION} is installed", codes.HUB_OUTDATED)
-    if problem := facts.get("call_log_problem"):
-        yield fail(about, printable(str(problem), 2000), codes.STATE_NOT_WRITABLE)
+    for name, code in (("pins_problem", codes.PINS_UNREADABLE), ("call_log_problem", codes.STATE_NOT_WRITABLE)):
+        if problem := facts.get(name):
+            yield fail(about, printable(str(problem), 2000), code)
     if facts.get("refused"):
         lines = " | ".join(printable(line, 500) for line in str(facts["refused"]).splitlines()[:5])
         yield warn(about, f"the file as it is now is not in force: {lines}", codes.FILE_NOT_IN_FORCE)

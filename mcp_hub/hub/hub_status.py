@@ -55,7 +55,7 @@ class Status:
     def facts(self) -> Json:
         """Returns all facts as they are now. Times are in seconds."""
         hub = self._hub
-        config, calls = hub.config, hub.generation.calls
+        config, calls, pins = hub.config, hub.generation.calls, hub.generation.pin_watch
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -74,6 +74,7 @@ class Status:
             "replicas": self.replicas() if self.replicas is not None else None,
             "tasks": len(asyncio.all_tasks()),
             "background": BACKGROUND.facts(),
+            "pins_problem": pins.problem if pins is not None else None,
             "servers": [self._server_facts(upstream) for upstream in hub.upstreams.values()],
         }
 

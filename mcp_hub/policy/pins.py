@@ -223,6 +223,8 @@ class PinFileWatcher:
         self._path = path
         self._changed = changed
         self._stamp = stamp_of(path)
+        self.problem: str | None = None
+        """Why the file as it is now is not in force."""
 
     async def run(self) -> None:
         """Checks the file forever."""
@@ -239,8 +241,10 @@ class PinFileWatcher:
         try:
             pins = read_pins(self._path)
         except ConfigError as error:
-            log.error("the former pins stay in force: %s", printable(str(error)))
+            self.problem = f"the former pins stay in force: {printable(str(error))}"
+            log.error("%s", self.problem)
         else:
+            self.problem = None
             log.info("the pins were read again: %s", self._path.name)
             self._changed(pins)
 

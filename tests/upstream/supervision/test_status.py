@@ -120,6 +120,25 @@ async def test_status_shows_a_refused_file_and_distinguishes_hubs_by_their_files
         assert printed.stdout.count("hub ") == 1
 
 
+async def test_status_and_doctor_say_that_the_pins_as_they_are_now_are_not_in_force(
+    tmp_path: Path, run_dir: Path
+) -> None:
+    config = write_config(tmp_path, {"up": fake()}, pins="warn")
+    pins = tmp_path / "servers.pins.json"
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.tool_names()
+        assert (await facts())[0]["pins_problem"] is None
+        pins.mkdir()
+        await client.until(lambda: b"the former pins stay in force" in client.stderr)
+        assert f"  the former pins stay in force: {pins}" in (await status()).stdout
+        doctor = await run("doctor", "--config", str(config))
+        assert re.search(rf"hub {client.process.pid} .*the former pins.*HUB-127", " ".join(doctor.stdout.split()))
+        pins.rmdir()
+        async with asyncio.timeout(PATIENCE):
+            while (await facts())[0]["pins_problem"] is not None:
+                pass
+
+
 async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_path: Path, run_dir: Path) -> None:
     blocked = tmp_path / "no-directory"
     blocked.write_text("")
