@@ -11,7 +11,7 @@ from mcp_hub.downstream import encoded
 from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.policy.quotas import LARGE, Share
-from mcp_hub.protocol.frames import salvage_id
+from mcp_hub.protocol.frames import has_method, salvage_id
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, OversizedLine, is_blank
 from mcp_hub.transport.standard_streams import Input, Output, open_input, open_output
@@ -44,9 +44,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     def on_line(line: Line | OversizedLine) -> None:
         if isinstance(line, OversizedLine):
             # An error under the id of a response would end another request, one of this client.
-            excerpt = line.head + line.tail
-            is_response = b'"method"' not in excerpt or b'"result"' in excerpt or b'"error"' in excerpt
-            id = None if is_response else salvage_id(line.head, line.tail)
+            id = salvage_id(line.head, line.tail) if has_method(line.head, line.tail) else None
             duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.", id)
         elif line[:1] == b"{" or not is_blank(line):
             duplex.received(line)

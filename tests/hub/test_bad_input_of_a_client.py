@@ -101,6 +101,7 @@ async def test_capabilities_that_are_too_long_are_refused_and_the_client_can_beg
     [
         (b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"', b'"}}', "a"),
         (b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"', b'"},"id":7}', 7),
+        (b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"result":"', b'"}}', "a"),
         (b'{"jsonrpc":"2.0","id":"a","result":{"content":[{"text":"', b'"}],"method":"x"}}', None),
         (b'{"jsonrpc":"2.0","params":{"id":"a","method":"', b'"}}', None),
     ],

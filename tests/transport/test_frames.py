@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.protocol.frames import FrameError, Raw, decode, encode, salvage_id
+from mcp_hub.protocol.frames import FrameError, Raw, decode, encode, has_method, salvage_id
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -82,3 +82,19 @@ def test_serialised_parts_are_embedded_as_they_are() -> None:
 )
 def test_the_id_of_an_unreadable_answer_is_found_only_at_its_top_level(head: bytes, tail: bytes, found: object) -> None:
     assert salvage_id(head, tail) == found
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "found"),
+    [
+        (b'{"jsonrpc":"2.0","method":"x","params":{"a":"', b'"}}', True),
+        (b'{"jsonrpc":"2.0","id":1,"method" :"x","params":{"a":"', b'"}}', True),
+        (b'{"params":{"a":"', b'"},"method":"notifications/x","jsonrpc":"2.0"}', True),
+        (b'{"jsonrpc":"2.0","id":"method","result":{"method":"', b'","method":"x"}}', False),
+        (b'{"jsonrpc":"2.0","id":1,"result":"', b',\\"method\\":\\"x\\"}', False),
+    ],
+)
+def test_the_method_of_an_unreadable_message_is_found_only_at_its_top_level(
+    head: bytes, tail: bytes, found: bool
+) -> None:
+    assert has_method(head, tail) is found
