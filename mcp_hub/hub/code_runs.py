@@ -27,6 +27,7 @@ from mcp_hub.errors import (
     ProtocolError,
     ResultTooLarge,
     ServerUnavailable,
+    drop_frames,
 )
 from mcp_hub.hub.groups.active_groups import RUN, SEARCH
 from mcp_hub.hub.internal_servers import InternalServers
@@ -273,6 +274,7 @@ class _Run:
                 else self._value_text(number, result, is_local)
             )
         except _ToolError as error:
+            drop_frames(error)
             text = _answer_text({"number": number, "error": str(error)[:MAX_ERROR]})
         except FrameError:
             text = _answer_text({"number": number, "error": "tool_error: the result is nested too deeply"})

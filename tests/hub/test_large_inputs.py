@@ -203,3 +203,19 @@ async def test_arguments_of_failed_calls_are_not_kept(tmp_path: Path, name: str,
             with contextlib.suppress(RpcError):
                 assert (await client.request("tools/call", params))["isError"]
         assert process.memory_info().rss - before < 40 * 10**6
+
+
+async def test_arguments_of_failed_calls_of_a_program_are_not_kept(tmp_path: Path) -> None:
+    code = (
+        "failed = 0\nfor number in range(40):\n    try:\n        await call_tool('a__add', a=[], more='x' * 1000000)\n"
+        "    except Exception:\n        failed += 1\nfailed"
+    )
+    program = {"name": "hub_run", "arguments": {"code": code}}
+    async with hub(tmp_path, {"a": fake()}, code_mode={"enabled": True, "writes": True}) as client:
+        await client.request("tools/list")
+        process = psutil.Process(client.process.pid)
+        before = process.memory_info().rss
+        for _ in range(3):
+            result = await client.request("tools/call", program)
+            assert result["content"] == [{"type": "text", "text": "40"}]
+        assert process.memory_info().rss - before < 60 * 10**6
