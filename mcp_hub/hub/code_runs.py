@@ -33,6 +33,7 @@ from mcp_hub.hub.groups.active_groups import RUN, SEARCH
 from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json
+from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.policy.confirm import CodeModeSettings
 from mcp_hub.policy.deadline import TimeLimit
 from mcp_hub.policy.long_results import without_lone_surrogates
@@ -204,6 +205,8 @@ class _Run:
         """What the program has got with the last step."""
         self._blocks: dict[int, Json] = {}
         """Images and the like by their numbers, which no server can guess."""
+        self._kept = QueuedAnswer(0)
+        """The bytes of these, which stay until the program ends."""
         self.lost = False
         """Whether the process ended while calls were made."""
         self.reusable = False
@@ -223,6 +226,7 @@ class _Run:
             # No call of a program must outlive it.
             for task in (*self._calls, watch):
                 task.cancel()
+            self._kept.unread = 0
 
     async def _next_answers(self, *, wait: bool) -> str:
         """Returns answers as a JSON list of about MAX_STEP bytes; with `wait` at least one, the first to come."""
@@ -268,6 +272,7 @@ class _Run:
             return _Answer(_answer_text({"number": number, "value": None}))
         try:
             result, is_local = await self._call_tool(request["tool"], request["arguments"], request["size"])
+            self._count_blocks(result)
             text = (
                 await in_thread(self._value_text, number, result, is_local)
                 if weighs_more(result)
@@ -288,6 +293,16 @@ class _Run:
         if self._call.on_progress is not None:
             self._call.on_progress({"progress": self._finished_count, "message": printable(request["tool"], 200)})
         return answer
+
+    def _count_blocks(self, result: Json) -> None:
+        """Counts the images and the like of a result until the program ends. Raises _ToolError if there is no room."""
+        size = approximate_size([block for block in _blocks_of(result) if block.get("type") != "text"])
+        if size < LARGE:
+            return
+        if (refusal := self._share.refusal(size)) is not None:
+            raise _ToolError(f"{refusal.code}: {refusal.message}")
+        self._kept.unread += size
+        self._share.watch(self._kept)
 
     def _value_text(self, number: int, result: Json, is_local: bool) -> str:
         return _answer_text({"number": number, "value": self._value(result, is_local)})
@@ -342,8 +357,7 @@ class _Run:
         object, which a program can return.
         """
         structured = result.get("structuredContent")
-        blocks = result.get("content")
-        blocks = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+        blocks = _blocks_of(result)
         handles = [self._handle(block) for block in blocks if block.get("type") != "text"]
         if structured is not None:
             wrapped = not is_local and isinstance(structured, dict) and structured.keys() == {"result"}
@@ -430,10 +444,13 @@ def _code_of(result: Json) -> str:
     return code if isinstance(code, str) else "tool_error"
 
 
-def _texts(result: Json) -> str:
+def _blocks_of(result: Json) -> list[Json]:
     blocks = result.get("content")
-    blocks = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    return "\n".join(str(block["text"]) for block in blocks if "text" in block)
+    return [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+
+
+def _texts(result: Json) -> str:
+    return "\n".join(str(block["text"]) for block in _blocks_of(result) if "text" in block)
 
 
 def _answer_text(answer: Json) -> str:

@@ -40,7 +40,9 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
     tools = directory / "tools"
     tools.mkdir()
     (tools / "sizes.py").write_text(
-        "from mcp_hub import tool\n\n"
+        "from mcp_hub import tool\nfrom mcp_hub.servers.local.tool_results import ToolResult\n\n"
+        "@tool\ndef image(size: int):\n"
+        "    return ToolResult([{'type': 'image', 'mimeType': 'image/png', 'data': 'A' * size}])\n\n"
         "@tool\ndef long(size: int) -> str:\n    return 'x' * size\n\n"
         "@tool\ndef empty(count: int) -> list:\n    return [{}] * count\n"
     )
@@ -103,6 +105,17 @@ async def test_results_that_wait_for_a_program_count_against_unread(client: Stdi
     assert set(outcomes) == {10_000_000, "overloaded"}
     assert peak(client.process.pid) < 4 * MEMORY
     assert await run_text(client, "len(await local__long(size=10_000_000))") == "10000000"
+
+
+async def test_images_that_a_program_has_got_count_against_unread_until_it_ends(client: StdioClient) -> None:
+    for _ in range(2):
+        code = (
+            "outcomes = []\nfor _ in range(40):\n    try:\n"
+            "        outcomes.append((await local__image(size=10_000_000))['type'])\n"
+            "    except RuntimeError as error:\n        outcomes.append(str(error).split(':')[0])\noutcomes"
+        )
+        outcomes = json.loads(await run_text(client, code))
+        assert outcomes == ["image"] * 3 + ["overloaded"] * 37
 
 
 async def test_a_result_that_needs_too_much_memory_ends_its_program_only(client: StdioClient) -> None:
