@@ -290,7 +290,7 @@ class SessionStore:
             return None
         self._quotas.open_session(principal)
         share = self._dispatcher.backlog.share()
-        return HandshakeSession(principal, self._clock(), self._total, share, shared=self.shared is not None)
+        return HandshakeSession(principal, self._clock(), self._total, share)
 
     def admit(self, session: HandshakeSession) -> None:
         """Adds a session, after a successful `initialize`."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Caller
+from mcp_hub.downstream import Caller, error_response
 from mcp_hub.downstream.event_stream import EventKeeper, EventLog
+from mcp_hub.errors import INVALID_REQUEST, ProtocolError
 from mcp_hub.policy.quotas import Share
+from mcp_hub.protocol.era import CANCELLED
 from mcp_hub.protocol.frames import Message
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ RESUME_WITHIN: Final = 300.0
 """Seconds for which a call goes on after its client has lost the connection."""
 REMEMBERED: Final = 60.0
 """Seconds for which a finished stream is kept, as the client may not have received its last bytes."""
+
+
+ASKED_FOR: Final = 15.0
+"""Seconds for which a question on the standing stream waits for the client to open that stream."""
 
 
 class SessionStreams:
@@ -208,11 +214,9 @@ class RetentionBudget:
 
 
 class HandshakeSession:
-    """One client after `initialize`, with a secret id. `shared`: whether several replicas serve it."""
+    """One client after `initialize`, with a secret id."""
 
-    def __init__(
-        self, principal: Principal, now: float, total: RetentionBudget, share: Share, *, shared: bool = False
-    ) -> None:
+    def __init__(self, principal: Principal, now: float, total: RetentionBudget, share: Share) -> None:
         self.id = secrets.token_urlsafe(24)
         """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
         self.ownership: Ownership | None = None
@@ -229,7 +233,7 @@ class HandshakeSession:
         self.continued: tuple[Hashable, int] | None = None
         """The event of another replica that the standing stream continues after, and its own last event before that."""
         self.principal = principal
-        self.caller = Caller(principal, self._reach if shared else self.standing.put_once)
+        self.caller = Caller(principal, self._reach)
         self.closed: Callable[[], None] | None = None
         """Called when the session ends at this replica."""
         self.is_ended = False
@@ -239,8 +243,19 @@ class HandshakeSession:
 
     def _reach(self, message: Message) -> None:
         """Sends a message on the standing stream, whichever replica has it."""
-        if not self.passed_on(message):
-            self.standing.put_once(message)
+        if self.passed_on(message):
+            return
+        self.standing.put_once(message)
+        if "id" in message and self.standing.reader is None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(ASKED_FOR, self._give_question_up, message, self.standing.written)
+
+    def _give_question_up(self, question: Message, written: int) -> None:
+        """Ends a question on the standing stream if nothing has been written there since."""
+        if self.standing.reader is None and self.standing.written == written:
+            fault = ProtocolError(INVALID_REQUEST, "The client has not opened the stream on which it could be asked.")
+            self.caller.take_answer(error_response(question["id"], fault))
+            self.standing.put({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": question["id"]}})
 
     def let_stream_go(self) -> None:
         """Ends the response that carries the standing stream, so that the client connects to the replica that has it.

@@ -15,7 +15,7 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import Caller, Send
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.app import App, serve_network
-from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ClientAnswered, ProtocolError
 from mcp_hub.policy.quotas import Backlog
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Raw
@@ -134,9 +134,12 @@ class ScriptedDispatcher:
             for step in range(arguments.get("steps", 0)):
                 send(progress(step, token=token))
             try:
-                return json.dumps(await caller.questions.ask("roots/list", {}, send))
+                stream = None if arguments.get("on_standing_stream") else send
+                return json.dumps(await caller.questions.ask("roots/list", {}, stream))
             except ProtocolError as error:
                 return f"refused: {error.code}"
+            except ClientAnswered as error:
+                return f"refused: {error.error['code']}"
         elif name == "boom":
             raise RuntimeError("a secret of the hub")
         if name in ("wait", "then-wait"):

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import event_stream, handshake
+from mcp_hub.downstream import event_stream, handshake, handshake_session
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.raw_http import BOTH, call, connected, fetch, initialized, message, request
 from tests.downstream.scripted import serving
@@ -388,3 +388,29 @@ async def test_requests_of_one_session_run_concurrently() -> None:
         assert quick.json["result"]["content"][0]["text"] == "quick"
         served.dispatcher.release.set()
         assert json.loads((await slow.response()).body)["id"] == 1
+
+
+async def test_a_question_is_refused_if_its_client_never_opens_the_standing_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake_session, "ASKED_FOR", 0.01)
+    async with serving() as served, connected(served) as standing:
+        session = await initialized(served)
+        answer = await fetch(served, "POST", "/mcp", session, call("ask", {"on_standing_stream": True}))
+        assert answer.json["result"]["content"][0]["text"] == "refused: -32600"
+        standing.send(request(served, "GET", "/mcp", session))
+        await standing.head()
+        question, cancellation = [(await standing.event())[1] for _ in range(2)]
+        assert cancellation["params"] == {"requestId": question["id"]}
+
+
+async def test_a_question_waits_for_its_client_to_open_the_standing_stream() -> None:
+    async with serving() as served, connected(served) as calling, connected(served) as standing:
+        session = await initialized(served)
+        calling.send(request(served, "POST", "/mcp", session, call("ask", {"on_standing_stream": True})))
+        standing.send(request(served, "GET", "/mcp", session))
+        await standing.head()
+        question = (await standing.event())[1]
+        answer = json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}}).encode()
+        assert (await fetch(served, "POST", "/mcp", session, answer)).status == 202
+        assert (await calling.response()).json["result"]["content"][0]["text"] == '{"roots": []}'
