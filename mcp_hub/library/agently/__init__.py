@@ -125,8 +125,8 @@ class ToolsByName:
         self.hub.put_function(tool)
         if first and (self._timeout is not None or not self._checks):
             with_settings = partial(with_functions_as, self._timeout, self._checks)
+            self.hub.keep_edit(self._functions_key, with_settings)  # first: another thread may renew the hub
             self.hub.change_sync(with_settings)
-            self.hub.keep_edit(self._functions_key, with_settings)
         self._addresses.pop(name, None)
         self._record(name, desc, kwargs, func, returns, tag_list)
 
