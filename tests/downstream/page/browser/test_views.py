@@ -15,6 +15,7 @@ from mcp_hub.transport.background import BACKGROUND
 from tests.downstream.network.visitor import TOKENS, visiting
 from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.downstream.page.browser.test_accessible import violations
+from tests.downstream.page.opened import served_hub
 from tests.fakes.client import PATIENCE, fake
 
 pytestmark = pytest.mark.anyio
@@ -294,7 +295,8 @@ async def test_the_header_names_background_loops_that_were_begun_again(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BACKGROUND, "restarts", 0)
-    async with watched_hub(tmp_path, {}) as hub, page_of(browser, hub) as looker:
+    async with served_hub(tmp_path, {}) as hub, looking(browser, hub.base) as looker:
+        await looker.enter(await hub.access.link())
         shown = looker.page.locator(".masthead .background")
         await expect(shown).to_be_hidden(timeout=WAIT)
         monkeypatch.setattr(BACKGROUND, "last_error", "pins: OSError")
