@@ -301,6 +301,7 @@ async def test_the_header_names_background_loops_that_were_begun_again(
         await expect(shown).to_be_hidden(timeout=WAIT)
         monkeypatch.setattr(BACKGROUND, "last_error", "pins: OSError")
         monkeypatch.setattr(BACKGROUND, "restarts", 3)
+        await looker.sees(shown)
         await looker.has_text(shown, "3 background loops of the hub failed and were begun again, last pins: OSError")
 
 
