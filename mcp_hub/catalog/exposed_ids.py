@@ -114,6 +114,8 @@ class IssuedUris:
             largest = max(self._sizes, key=lambda caller_key: self._sizes[caller_key])
             oldest, (_, original) = self._uris_by_caller[largest].popitem(last=False)
             self._add(largest, -_size(oldest, original))
+            if not self._uris_by_caller[largest]:
+                self.forget(largest)
         return issued
 
     def _add(self, caller: Hashable | None, size: int) -> None:
@@ -125,7 +127,7 @@ class IssuedUris:
         uris = self._uris_by_caller.get(caller)
         return uris.get(uri) if uris is not None else None
 
-    def forget(self, caller: Hashable) -> None:
+    def forget(self, caller: Hashable | None) -> None:
         """Forgets a caller that is gone."""
         self._uris_by_caller.pop(caller, None)
         self._size -= self._sizes.pop(caller, 0)

@@ -288,7 +288,7 @@ class App:
             await reply.json(200, self._resource.document(request.port))
 
     def take(self, listen: Listen) -> None:
-        """Applies changed tokens, principals, names and limits; ends the sessions of principals that are gone."""
+        """Applies changed tokens, principals, names and limits; forgets principals that are gone or changed profile."""
         earlier, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
         self.shutdown_delay = listen.shutdown_delay
@@ -303,6 +303,8 @@ class App:
             self.streamable.close_of(removed)
             if self.sse is not None:
                 self.sse.close_of(removed)
+            for principal, _ in removed:
+                self._dispatcher.hub.forget(principal)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ CARRIER_WAIT: Final = 5.0
 """Seconds a question waits for all but one of its caller's open requests to end."""
 CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the only client to introduce itself with its era and capabilities."""
+MAX_CLIENTS: Final = 10_000
+"""Clients that are registered before the oldest principal, which never leaves, is forgotten."""
 MAX_ELICITATIONS: Final = 1000
 """URL elicitations remembered for one session until they complete; the oldest are forgotten."""
 MAX_GIVEN_UP: Final = 1000
@@ -69,7 +71,10 @@ class ClientRegistry:
     def introduce(self, key: Hashable | None, asker: Asker | None, era: Era) -> None:
         """Registers a client and its Asker; None: the client is connected, but can be asked only within a call."""
         if asker is not None:
-            self._askers[key] = asker
+            self._askers.pop(key, None)
+            self._askers[key] = asker  # the newest is the last
+            if len(self._askers) > MAX_CLIENTS:
+                self._askers.pop(next((key for key in self._askers if isinstance(key, str)), key))
         if key is None:
             self._sole_era = era
             self._introduced.set()

@@ -24,7 +24,7 @@ from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 _RETRY_AFTER: Final = 60.0
 """Seconds until a session may have become idle."""
 MAX_CALLERS: Final = 1000
-"""Callers whose last session is remembered; the oldest are forgotten."""
+"""Callers whose last session, or the lists of whose own session, are kept; the oldest are forgotten."""
 
 _Key = tuple[Hashable | None, bytes]
 """A caller, and the client capabilities that were declared to the server, as JSON."""
@@ -187,7 +187,12 @@ class CallerLists:
         They are fetched only if client capabilities were declared to the server, or when it announces a change. Until
         then, the caller sees the shared lists.
         """
-        self._sessions[caller] = session
+        self._sessions.pop(caller, None)
+        self._sessions[caller] = session  # the newest is the last
+        if len(self._sessions) > MAX_CALLERS:  # principals never leave
+            ended = next((key for key, former in self._sessions.items() if former.lost.is_set()), None)
+            if ended is not None:
+                self.forget(ended)
         refresher = self._refreshers.get(caller)
         if refresher is None:
             fetch = partial(self._fetch, caller)
@@ -203,7 +208,7 @@ class CallerLists:
         if refresher is not None:
             refresher.notified(method)
 
-    def forget(self, caller: Hashable) -> None:
+    def forget(self, caller: Hashable | None) -> None:
         """Drops the lists of a caller that is gone."""
         self._sessions.pop(caller, None)
         refresher = self._refreshers.pop(caller, None)

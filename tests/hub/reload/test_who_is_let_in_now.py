@@ -11,6 +11,7 @@ import pytest
 
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
 from tests.fakes.client import PATIENCE, StdioClient, fake, write_config
+from tests.hub.groups.hearing import hearing
 
 pytestmark = pytest.mark.anyio
 
@@ -22,9 +23,11 @@ def principals(**profiles: str) -> dict[str, Any]:
     return {"principals": {name: {"token": TOKENS[name], "profile": profile} for name, profile in profiles.items()}}
 
 
-async def changed(process: StdioClient, directory: Path, listen: dict[str, Any], log_text: bytes) -> None:
+async def changed(
+    process: StdioClient, directory: Path, listen: dict[str, Any], log_text: bytes, servers: dict[str, Any] = SERVERS
+) -> None:
     count = process.stderr.count(log_text)
-    write_config(directory, SERVERS, listen={"port": 0, **listen}, profiles=PROFILES, watch=False)
+    write_config(directory, servers, listen={"port": 0, **listen}, profiles=PROFILES, watch=False)
     process.process.send_signal(signal.SIGHUP)
     await process.until(lambda: process.stderr.count(log_text) > count)
 
@@ -62,6 +65,25 @@ async def test_a_session_ends_with_the_profile_it_was_opened_under(tmp_path: Pat
         assert await bob.names("tools/list") == ["a__echo"]
         async with visiting(base, "handshake", TOKENS["alice"]) as new_session:
             assert await new_session.names("tools/list") == ["a__add"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_principal_with_lists_of_its_own_gets_those_of_its_new_profile(tmp_path: Path, era: str) -> None:
+    servers = {"a": fake(session="client")}
+    profiles = {"echoing": {"tools": ["a/echo", "a/grow"]}, "adding": PROFILES["adding"]}
+    async with network_hub(tmp_path, servers, principals(alice="echoing"), profiles=profiles, watch=False) as (
+        process,
+        base,
+    ):
+        async with visiting(base, era, TOKENS["alice"]) as alice, hearing(alice) as ear:
+            assert await alice.names("tools/list") == ["a__echo", "a__grow"]
+            await alice.text("a__grow", {"name": "echo", "definition": "gone"})
+            await ear.until(1)
+            assert await alice.names("tools/list") == ["a__grow"]
+        await changed(process, tmp_path, principals(alice="adding"), b"loaded servers.json again", servers)
+        async with visiting(base, era, TOKENS["alice"]) as alice:
+            assert await alice.names("tools/list") == ["a__add"]
+            assert await alice.text("a__add", {"a": 1, "b": 2}) == "3"
 
 
 async def test_a_reload_that_would_drop_authentication_is_refused(tmp_path: Path) -> None:
