@@ -66,17 +66,19 @@ class HandshakeEndpoint:
             session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
             if session is None:
                 return
-        if self.replicas is not None and await self.replicas.try_answer(request, reply, session, message, shape):
+        is_request = shape == "request"
+        if (
+            self.replicas is not None
+            and is_request
+            and await self.replicas.try_answer(request, reply, session, message)
+        ):
             return
         session.busy += 1
         try:
-            if shape == "request":
+            if is_request:
                 await self._deliver(request, reply, session, message, streams)
                 return
-            if shape == "notification":
-                self._dispatcher.notification(session.caller, message)
-            else:
-                session.caller.take_answer(message)
+            await self._take(request, session, [message])
             await reply.send(202)
         finally:
             self.sessions.finish(session)
@@ -87,8 +89,6 @@ class HandshakeEndpoint:
         """Answers a POSTed batch; only one protocol revision has batches."""
         session = await self._session(request, reply, principal)
         if session is None:
-            return
-        if self.replicas is not None and await self.replicas.try_batch(request, reply, session, messages):
             return
         if session.caller.protocol_version != eras.BATCHING_REVISION:
             await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
@@ -101,21 +101,27 @@ class HandshakeEndpoint:
             return
         self.sessions.begin(session)
         try:
-            requests = []
+            requests: list[Any] = []
+            others: list[Message] = []
             for message in messages:
-                shape = shape_of(message)
-                if shape == "notification":
-                    self._dispatcher.notification(session.caller, message)
-                elif shape == "response":
-                    session.caller.take_answer(message)
-                else:
-                    requests.append(message)
-            if requests:
-                await self._deliver(request, reply, session, requests, streams)
-            else:
+                (requests if shape_of(message) in ("request", None) else others).append(message)
+            await self._take(request, session, others)
+            if not requests:
                 await reply.send(202)
+            elif self.replicas is None or not await self.replicas.try_batch(request, reply, session, requests):
+                await self._deliver(request, reply, session, requests, streams)
         finally:
             self.sessions.finish(session)
+
+    async def _take(self, request: HttpRequest, session: HandshakeSession, messages: list[Message]) -> None:
+        """Takes notifications and answers, here or at the replicas that they concern."""
+        if self.replicas is not None:
+            messages = await self.replicas.pass_on(request, session, messages)
+        for message in messages:
+            if "method" in message:
+                self._dispatcher.notification(session.caller, message)
+            else:
+                session.caller.take_answer(message)
 
     async def get(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
         """Answers GET: serves the session's standing stream, for unsolicited messages, or resumes another stream."""

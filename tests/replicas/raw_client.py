@@ -47,8 +47,11 @@ def code_of(answer: Json) -> str | None:
 class RawClient:
     """A client of either era. A request without a URL of its own goes to `url`."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None = None) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, url: str, token: str | None = None, revision: str = REVISION
+    ) -> None:
         self.url = url
+        self.revision = revision
         self.session: str | None = None
         self.asked: list[Json] = []
         """The messages that arrived before answers: notifications and requests of the hub."""
@@ -63,13 +66,13 @@ class RawClient:
         return client
 
     def _headers(self, **extra_headers: str) -> dict[str, str]:
-        session = {"Mcp-Session-Id": self.session, "Mcp-Protocol-Version": REVISION} if self.session else {}
+        session = {"Mcp-Session-Id": self.session, "Mcp-Protocol-Version": self.revision} if self.session else {}
         return {**self._head, **session, **extra_headers}
 
     async def begin(self, url: str | None = None, **capabilities: Any) -> None:
         """Opens a session of the handshake era."""
         params = {
-            "protocolVersion": REVISION,
+            "protocolVersion": self.revision,
             "capabilities": capabilities,
             "clientInfo": {"name": "raw", "version": "1"},
         }
@@ -84,8 +87,8 @@ class RawClient:
         """Sends a notification, and returns the status."""
         return await self.post({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}, url)
 
-    async def post(self, message: Json, url: str | None = None) -> int:
-        """Sends a message that is not answered, and returns the status. Raises Unanswered."""
+    async def post(self, message: Json | list[Json], url: str | None = None) -> int:
+        """Sends a message or a batch, and returns the status. Raises Unanswered."""
         try:
             async with asyncio.timeout(PATIENCE):
                 async with self._http.post(f"{url or self.url}/mcp", json=message, headers=self._headers()) as response:
@@ -179,8 +182,8 @@ async def events_of(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[st
 
 
 @contextlib.asynccontextmanager
-async def raw(url: str, token: str | None = None) -> AsyncIterator[RawClient]:
+async def raw(url: str, token: str | None = None, revision: str = REVISION) -> AsyncIterator[RawClient]:
     """A client without a session yet."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as http:
-        yield RawClient(http, url, token)
+        yield RawClient(http, url, token, revision)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.protocol.era import BATCHING_REVISION
 from tests import fakes
 from tests.catalog.uris.test_links_and_rules import server
 from tests.fakes.client import PATIENCE, fake
@@ -42,6 +43,35 @@ async def test_a_server_request_can_be_answered_at_another_replica(tmp_path: Pat
                     assert json.loads(text_of(got))["result"] == ANSWER
                     return
     raise AssertionError
+
+
+async def test_a_batch_can_answer_and_cancel_calls_of_several_replicas(tmp_path: Path) -> None:
+    record, servers = tmp_path / "record", asking()
+    servers["up"] = fake("--record", str(record))
+    async with (
+        cluster(tmp_path, servers, balanced=False) as served,
+        raw(served.url, revision=BATCHING_REVISION) as client,
+    ):
+        await client.begin(elicitation={})
+        sleep: dict[str, Any] = {"name": "up__sleep", "arguments": {"seconds": 600}}
+        sleeping = {"jsonrpc": "2.0", "id": "sleeping", "method": "tools/call", "params": sleep}
+        calling = asyncio.ensure_future(client.post(sleeping, served.urls[2]))
+        await written(record, '"sleep"')
+        ask = {"name": "ask__ask", "arguments": QUESTION}
+        message = {"jsonrpc": "2.0", "id": "asking", "method": "tools/call", "params": ask}
+        async with contextlib.aclosing(client.events(message, served.urls[1])) as events:
+            _, question = await anext(events)
+            level = {"jsonrpc": "2.0", "id": "level", "method": "logging/setLevel", "params": {"level": "error"}}
+            answer = {"jsonrpc": "2.0", "id": question["id"], "result": ANSWER}
+            cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "sleeping"}}
+            assert await client.post([answer, cancelled, level], served.urls[2]) == 200
+            _, got = await anext(events)
+            assert json.loads(text_of(got))["result"] == ANSWER
+        await written(record, "notifications/cancelled")
+        await calling
+        for url in served.urls:
+            assert text_of(await client.call("ask__log", {"level": "warning"}, url)) == "logged"
+    assert client.asked == []
 
 
 async def test_a_parked_call_resumes_at_any_replica(tmp_path: Path) -> None:
@@ -116,6 +146,19 @@ async def test_a_call_is_cancelled_from_another_replica(tmp_path: Path) -> None:
         assert await client.notify("notifications/cancelled", {"requestId": "one"}, served.urls[1]) == 202
         await written(record, "notifications/cancelled")
         await calling
+
+
+async def test_no_replica_begins_to_serve_a_session_for_a_message_to_all_replicas(tmp_path: Path) -> None:
+    servers = {"up": fake("--record", str(tmp_path / "record"))}
+    limits = {"limits": {"sessions": 1}}
+    async with cluster(tmp_path, servers, 3, balanced=False, listen=limits) as served, raw(served.url) as client:
+        await client.begin()
+        assert await client.notify("notifications/cancelled", {"requestId": "none"}) == 202
+        assert "result" in await client.request("logging/setLevel", {"level": "error"})
+        for url in served.urls[1:]:
+            other = client.of(None)
+            await other.begin(url)
+            assert await other.end(url) == 204
 
 
 async def test_a_log_level_applies_at_every_replica(tmp_path: Path) -> None:

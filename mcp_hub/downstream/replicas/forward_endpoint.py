@@ -81,6 +81,8 @@ class ForwardEndpoint:
         PEER.set(request.head.peer)
         if forwarded.method in (PUSH, KNOWS, RESTORE):
             await self._serve_message(forwarded, reply, principal, body)
+        elif forwarded.told and self._session(forwarded, principal) is None:
+            await reply.send(404)
         else:
             await self._endpoint(forwarded, reply, principal)
         return True

@@ -101,12 +101,15 @@ class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
     """The headers of the client that are forwarded."""
     profile: str | None = None
     label: str | None = None
+    told: bool = False
+    """Whether it is for replicas that serve the session already: no other one begins to serve it for this message."""
 
 
 class ForwardedRequest(HttpRequest):
     """A client's request that another replica has received and forwarded. It is not forwarded again."""
 
-    __slots__ = ()
+    __slots__ = ("told",)
+    told: bool
 
 
 class NotOwner(Exception):
@@ -147,11 +150,15 @@ class ReplicaPool(HttpPool):
                 log.warning("what answers at %s has not proven that it is replica %s", self._to.address, self._to.id)
             raise NotProven
 
-    async def post(self, method: str, principal: Principal, headers: Headers, body: bytes) -> HttpResponse:
+    async def post(
+        self, method: str, principal: Principal, headers: Headers, body: bytes, *, told: bool
+    ) -> HttpResponse:
         """Sends a request in a client's name, and returns the response. Raises HttpFailure."""
-        return await self.exchange("POST", *self._request(method, principal, headers, body))
+        return await self.exchange("POST", *self._request(method, principal, headers, body, told=told))
 
-    def _request(self, method: str, principal: Principal, headers: Headers, body: bytes) -> tuple[bytes, bytes]:
+    def _request(
+        self, method: str, principal: Principal, headers: Headers, body: bytes, *, told: bool = False
+    ) -> tuple[bytes, bytes]:
         """Returns the head of a request, with its seal, and its body. Raises PoolClosed."""
         forward = Forward(
             self._to.owner,
@@ -163,6 +170,7 @@ class ReplicaPool(HttpPool):
             list(headers),
             principal.profile,
             principal.label,
+            told,
         )
         sealed = self._keys().seal(KIND, msgspec.to_builtins(forward))
         if len(sealed) > MAX_HEADER:
@@ -238,10 +246,13 @@ class ForwardClient:
             return False
 
     async def tell(self, to: Member, principal: Principal, headers: Headers, body: bytes, method: str = "POST") -> bool:
-        """Passes a message on; returns whether the other replica has taken it. Never raises: it may be gone."""
+        """Passes a message on; returns whether the other replica has taken it. Never raises: it may be gone.
+
+        A replica that does not serve the session that `headers` name does not begin to.
+        """
         try:
             async with asyncio.timeout(2 * CONNECT):
-                response = await self._post(to, method, principal, headers, body)
+                response = await self._post(to, method, principal, headers, body, told=True)
                 response.close()
                 return response.status < 300
         except (HttpFailure, TimeoutError):
@@ -271,11 +282,12 @@ class ForwardClient:
         body: bytes,
         *,
         is_long_lived: bool = False,
+        told: bool = False,
     ) -> HttpResponse:
         if not to.address:
             raise PoolClosed  # it has no listener yet
         pool = await self._pool(to, MAX_STREAMS if is_long_lived else LIMIT)
-        return await pool.post(method, principal, headers, body)
+        return await pool.post(method, principal, headers, body, told=told)
 
     async def _pool(self, to: Member, limit: int) -> ReplicaPool:
         key = (to.owner, to.address, limit)
@@ -394,5 +406,6 @@ class ForwardGate:
         head = RequestHead(forward.method, b"/mcp", lines)
         head.peer = request.head.peer
         forwarded = ForwardedRequest(request.wire, head, len(body), body=body)
+        forwarded.told = forward.told
         request.watch(forwarded.lose)
         return forwarded, Principal(forward.principal, forward.profile, forward.label)

@@ -22,7 +22,7 @@ from mcp_hub.downstream.replicas.forwarding import (
 from mcp_hub.downstream.replicas.ownership import ASK_AGAIN, RESTARTED, Owners, Ownership, SessionRestarted
 from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of, replica_asking
 from mcp_hub.downstream.replicas.stored_events import EventId, rest_of, write_rest
-from mcp_hub.downstream.responses import Shape, refuse, refuse_with
+from mcp_hub.downstream.responses import refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, CallError, ProtocolError
 from mcp_hub.protocol.era import (
     CANCELLED,
@@ -88,43 +88,65 @@ class RequestRouter:
     # --- the handshake era -----------------------------------------------------------------------------------------
 
     async def try_answer(
-        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, message: Message, shape: Shape
+        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, message: Message
     ) -> bool:
-        """Returns whether a message was answered, by another replica or with an error; if not, handle it here."""
+        """Returns whether a request was answered, by another replica or with an error; if not, handle it here."""
         forwarded, principal = isinstance(request, ForwardedRequest), session.principal
-        if shape == "request":
-            if message["method"] == SET_LEVEL and not forwarded:
-                await self._spread_level(session, message)
-            if self._needs_owner(message, session.caller, "handshake"):
-                is_answered = await self._by_owner(request, reply, session.ownership, principal, message)
-                if not is_answered and message["method"] in _SUBSCRIPTIONS:
-                    try:
-                        await self._sessions.watches(session, message)
-                    except StoreUnavailable as error:
-                        await _fail(reply, error, message, "handshake")
-                        return True
-                return is_answered
-            return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
-        if shape == "response":
-            asker = await self._members.find_live(replica_asking(message.get("id")))
-            if asker is None:
-                return False
-            await self._client.tell(asker, principal, headers_of(session), encode(message))
-            await reply.send(202)
-            return True
-        if not forwarded and message["method"] in (_INITIALIZED, ROOTS_CHANGED) and session.ownership is not None:
-            owner = self._members.find(session.ownership.owner or "")
-            if owner is not None:
-                await self._client.tell(owner, principal, headers_of(session), encode(message))
-        elif not forwarded and message["method"] == CANCELLED:
-            await self._sessions.tell_others(session, "POST", encode(message))
-        return False
+        if not forwarded:
+            await self._spread_level(session, [message])
+        if self._needs_owner(message, session.caller, "handshake"):
+            return await self._by_session_owner(request, reply, session, message)
+        return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
 
     async def try_batch(
         self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, batch: list[Any]
     ) -> bool:
-        """Returns whether a batch was answered, by the owner of its session or with an error."""
-        return await self._by_owner(request, reply, session.ownership, session.principal, batch)
+        """Returns whether the requests of a batch were answered, by the owner of its session or with an error."""
+        if not isinstance(request, ForwardedRequest):
+            await self._spread_level(session, batch)
+        return await self._by_session_owner(request, reply, session, batch)
+
+    async def _by_session_owner(
+        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, payload: Message | list[Any]
+    ) -> bool:
+        """Returns whether the owner of a session has answered; if not, its subscriptions are stored."""
+        if await self._by_owner(request, reply, session.ownership, session.principal, payload):
+            return True
+        try:
+            for message in _messages(payload):
+                if isinstance(message, dict) and message.get("method") in _SUBSCRIPTIONS:
+                    await self._sessions.watches(session, message)
+        except StoreUnavailable as error:
+            await _fail(reply, error, payload, "handshake")
+            return True
+        return False
+
+    async def pass_on(self, request: HttpRequest, session: HandshakeSession, messages: list[Message]) -> list[Message]:
+        """Passes notifications and answers on to the replicas that they concern; returns those to handle here too."""
+        if isinstance(request, ForwardedRequest):
+            return messages
+        here, answers, cancellations, news = [], dict[str, list[Message]](), [], []
+        for message in messages:
+            if "method" not in message:
+                answers.setdefault(replica_asking(message.get("id")), []).append(message)
+                continue
+            here.append(message)
+            if message["method"] == CANCELLED:
+                cancellations.append(message)
+            elif message["method"] in (_INITIALIZED, ROOTS_CHANGED):
+                news.append(message)
+        for asker_id, to_asker in answers.items():
+            asker = await self._members.find_live(asker_id)
+            if asker is None:
+                here += to_asker
+            else:
+                await self._client.tell(asker, session.principal, headers_of(session), _body_of(to_asker))
+        owner = self._members.find(session.ownership.owner or "") if session.ownership is not None else None
+        if news and owner is not None:
+            await self._client.tell(owner, session.principal, headers_of(session), _body_of(news))
+        if cancellations:
+            await self._sessions.tell_others(session, "POST", _body_of(cancellations))
+        return here
 
     async def try_stream(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession) -> bool:
         """Returns whether a GET was answered: by the session's owner, or by the replica with the stream it resumes."""
@@ -197,12 +219,16 @@ class RequestRouter:
         if not isinstance(request, ForwardedRequest):
             await self._sessions.note_end(session)
 
-    async def _spread_level(self, session: HandshakeSession, message: Message) -> None:
-        params = message.get("params")
-        level = params.get("level") if isinstance(params, dict) else None
-        if level in LOG_LEVELS:
-            await self._sessions.keep(session, "level", str(level))
-            await self._sessions.tell_others(session, "POST", encode(message))
+    async def _spread_level(self, session: HandshakeSession, messages: list[Any]) -> None:
+        """Sets the level of logging at every replica, as the last of these messages asks that does."""
+        for message in reversed(messages):
+            params = message.get("params") if isinstance(message, dict) and message.get("method") == SET_LEVEL else None
+            level = params.get("level") if isinstance(params, dict) else None
+            if level in LOG_LEVELS:
+                session.caller.want_log_from(str(level))
+                await self._sessions.keep(session, "level", str(level))
+                await self._sessions.tell_others(session, "POST", encode(message))
+                return
 
     # --- the modern era --------------------------------------------------------------------------------------------
 
@@ -378,6 +404,11 @@ class RequestRouter:
 
 def _messages(payload: Message | list[Any] | None) -> list[Any]:
     return payload if isinstance(payload, list) else [payload]
+
+
+def _body_of(messages: list[Message]) -> bytes:
+    """Returns the body of a POST; several messages are those of a batch."""
+    return encode(messages[0] if len(messages) == 1 else messages)
 
 
 def _is_kind_request(message: Any) -> bool:
