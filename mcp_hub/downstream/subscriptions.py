@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
@@ -30,6 +29,10 @@ MAX_WATCHED: Final = 1000
 """Resources that one session or one `subscriptions/listen` watches at the same time."""
 MAX_URI: Final = 8192
 """Characters of the URI of a watched resource, which is kept."""
+ACKNOWLEDGED_WITHIN: Final = 3.0
+"""Seconds that a `subscriptions/listen` waits for servers before it is acknowledged with what they have answered."""
+SUBSCRIBING: Final = 8
+"""Resources of one server that one `subscriptions/listen` subscribes to at the same time."""
 
 Resolver = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
 """Returns the route of an exposed name for a caller. Raises UnknownName."""
@@ -66,16 +69,24 @@ class Subscriptions:
             raise ProtocolError(INVALID_PARAMS, "params.notifications must be an object of filters.")
         honoured: dict[str, Any] = {name: True for name in LISTEN_FILTERS if filters.get(name) is True}
         subscription = _Subscription(exchange, frozenset(LISTEN_FILTERS[name] for name in honoured))
+        self._listeners.add(subscription)
+        turns: dict[str, asyncio.Semaphore] = {}
+        pending: set[asyncio.Task[bool]] = set()
         try:
-            if isinstance(filters.get(WATCHED), list):
-                honoured[WATCHED] = []
-                await self._watch_all(subscription, filters[WATCHED], honoured[WATCHED])
-            subscription.put(eras.ACKNOWLEDGED, {"notifications": honoured})
-            self._listeners.add(subscription)
-            await self._closing.wait()
+            async with asyncio.TaskGroup() as group:
+                if isinstance(filters.get(WATCHED), list):
+                    uris = dict.fromkeys(uri for uri in filters[WATCHED][:MAX_WATCHED] if isinstance(uri, str))
+                    tasks = {uri: group.create_task(self._watch_for(subscription, uri, turns)) for uri in uris}
+                    if tasks:
+                        _, pending = await asyncio.wait(tasks.values(), timeout=ACKNOWLEDGED_WITHIN)
+                    honoured[WATCHED] = [uri for uri, task in tasks.items() if task not in pending and task.result()]
+                subscription.acknowledge(honoured)
+                await self._closing.wait()
+                for task in pending:
+                    task.cancel()
         finally:
             self._listeners.discard(subscription)
-            if WATCHED in honoured:
+            if WATCHED in filters:
                 self.forget(subscription)
         return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
 
@@ -84,12 +95,12 @@ class Subscriptions:
         uri = exchange.params.get("uri")
         if not isinstance(uri, str):
             raise ProtocolError(INVALID_PARAMS, "params.uri must be a text.")
-        return await self._watch(exchange, exchange.method, uri, exchange.caller, exchange.caller.notify)
+        route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
+        return await self._watch(exchange, exchange.method, uri, route, exchange.caller, exchange.caller.notify)
 
     async def _watch(
-        self, exchange: Exchange, method: str, uri: str, subscriber: Hashable, put: Send
+        self, exchange: Exchange, method: str, uri: str, route: Route, subscriber: Hashable, put: Send
     ) -> dict[str, Any]:
-        route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
         key = exchange.key
 
         def on_update(params: dict[str, Any]) -> None:
@@ -116,17 +127,23 @@ class Subscriptions:
                 raise
         return await self._hub.act(call)
 
-    async def _watch_all(self, subscription: _Subscription, uris: list[Any], honoured: list[str]) -> None:
-        """Subscribes to the URIs, and adds those that succeed to `honoured`."""
+    async def _watch_for(self, subscription: _Subscription, uri: str, turns: dict[str, asyncio.Semaphore]) -> bool:
+        """Subscribes to one resource of a `subscriptions/listen`; returns whether it is watched now.
+
+        A server that is slow holds back only its own resources: `turns` has those of each server.
+        """
 
         def put(message: Message) -> None:
             subscription.put(message["method"], message["params"])
 
-        for uri in uris[:MAX_WATCHED]:
-            with contextlib.suppress(ProtocolError, CallError):
-                if isinstance(uri, str):
-                    await self._watch(subscription.exchange, SUBSCRIBE, uri, subscription, put)
-                    honoured.append(uri)
+        exchange = subscription.exchange
+        try:
+            route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
+            async with turns.setdefault(route.upstream, asyncio.Semaphore(SUBSCRIBING)):
+                await self._watch(exchange, SUBSCRIBE, uri, route, subscription, put)
+        except (ProtocolError, CallError):
+            return False
+        return True
 
     def forget(self, subscriber: Hashable) -> None:
         """Ends all subscriptions of a subscriber, in the background."""
@@ -136,12 +153,25 @@ class Subscriptions:
         task.add_done_callback(self._forgetting.discard)
 
 
-class _Subscription(msgspec.Struct, frozen=True, eq=False):
+class _Subscription(msgspec.Struct, eq=False):
     """One `subscriptions/listen`; every notification on its stream carries its id."""
 
     exchange: Exchange
     methods: frozenset[str]
+    held: dict[tuple[str, Any], dict[str, Any]] | None = msgspec.field(default_factory=dict)
+    """The notifications that wait for the acknowledgement, which comes first; None after it."""
+
+    def acknowledge(self, honoured: dict[str, Any]) -> None:
+        """Tells the client what is watched, then what has changed meanwhile."""
+        held, self.held = self.held or {}, None
+        self.put(eras.ACKNOWLEDGED, {"notifications": honoured})
+        for (method, _), params in held.items():
+            self.put(method, params)
 
     def put(self, method: str, params: dict[str, Any]) -> None:
+        if self.held is not None:
+            if len(self.held) < MAX_WATCHED:
+                self.held[method, params.get("uri")] = params
+            return
         tagged = {**params, "_meta": {eras.SUBSCRIPTION_KEY: self.exchange.id}}
         self.exchange.send({"jsonrpc": "2.0", "method": method, "params": tagged})

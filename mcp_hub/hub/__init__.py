@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 REFRESH_AFTER: Final = 5.0
 """Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
+LEVEL_WAIT: Final = 1.0
+"""Seconds that a change of the log level waits for servers, so that it mostly holds when it is answered."""
 
 
 class Engine:
@@ -71,6 +73,7 @@ class Engine:
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
         """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
         self._refresh_timer: asyncio.TimerHandle | None = None
+        self._setting_levels: set[asyncio.Task[None]] = set()
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.current)
@@ -355,8 +358,14 @@ class Engine:
         await asyncio.gather(*(upstream.forward_notification(caller, method) for upstream in self.upstreams.values()))
 
     async def log_from(self, level: str) -> None:
-        """Sets the log level of all connected servers."""
-        await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
+        """Sets the log level of all connected servers. Those that take longer than LEVEL_WAIT get it too."""
+        loop = asyncio.get_running_loop()
+        tasks = {loop.create_task(upstream.log_from(level)) for upstream in self.upstreams.values()}
+        self._setting_levels |= tasks
+        for task in tasks:
+            task.add_done_callback(self._setting_levels.discard)
+        if tasks:
+            await asyncio.wait(tasks, timeout=LEVEL_WAIT)
 
     def may_ask(self, call: Call) -> bool:
         """Returns whether a call may be parked while its caller answers a question of the server, or of the hub."""

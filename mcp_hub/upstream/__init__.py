@@ -321,9 +321,8 @@ class Upstream:
 
     async def log_from(self, level: str) -> None:
         """Makes the server log this level and above on the open sessions; later calls set it on new ones."""
-        for session in (self.session, *self.era_sessions.open):
-            if session is not None:
-                await session.log_from(level)
+        sessions = (self.session, *self.era_sessions.open)
+        await asyncio.gather(*(session.log_from(level) for session in sessions if session is not None))
 
     def forget(self, caller: Hashable) -> None:
         """Ends the own session of a caller that is gone, if it has one."""

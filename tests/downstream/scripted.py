@@ -49,7 +49,9 @@ class ScriptedDispatcher:
         self.refusals: list[dict[str, Any]] = []
         """The records of requests that were refused before they had a caller."""
         self.hub = SimpleNamespace(
-            entry=lambda kind, name, caller: tools.get(name), record_stranger=self.refusals.append
+            entry=lambda kind, name, caller: tools.get(name),
+            record_stranger=self.refusals.append,
+            forget=lambda principal: None,
         )
 
     def over_network(self) -> None:

@@ -1,6 +1,7 @@
 """A server that asks its client: `python asking.py [--era handshake|modern|both] [--log FILE] [--hold]`.
 
-It needs the standard library only. With `--hold` an `unsubscribe` is answered with the next `subscribe`.
+It needs the standard library only. With `--hold` an `unsubscribe` is answered with the next `subscribe`. It never
+answers `--mute METHOD`, or of that method what is about one resource, `--mute "METHOD URI"`.
 With `both` it has both eras and asks in neither but the handshake's, as programs from before the modern era do.
 
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
@@ -28,6 +29,7 @@ PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
 withheld_ids: list[object] = []
+MUTE = {value for option, value in zip(sys.argv, sys.argv[1:], strict=False) if option == "--mute"}
 LOGGING = ("log", "log_late", "log_next", "level", "touch")
 TOOLS = (
     *LOGGING,
@@ -209,6 +211,9 @@ def handle(message: dict) -> None:
         return
     if request_id is None:
         log(method)
+        return
+    if MUTE & {method, f"{method} {params.get('uri')}"}:
+        log(f"mute {method}")
         return
     tool_list = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     if ERA == "modern" or (ERA == "both" and PREFIX + "protocolVersion" in meta):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.downstream import subscriptions
+from mcp_hub.upstream import session as sessions
 from tests.downstream.page.opened import served_hub
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.fakes.network import network_hub, sdk
@@ -79,6 +80,33 @@ async def test_a_modern_client_gets_updates_on_its_subscription_stream(tmp_path:
             async with asyncio.timeout(PATIENCE):
                 while not logged(log, "resources/unsubscribe x:one"):
                     await client.text("a__echo", {"text": "x"})
+
+
+@pytest.mark.parametrize("mute", ["resources/subscribe", "resources/subscribe x:one"])
+async def test_resources_that_are_never_answered_for_hold_nothing_else_back(tmp_path: Path, mute: str) -> None:
+    servers = {"mute": asking("--mute", mute, deadlines={"call": "10m"}), "a": asking(disable_resources=["x:one"])}
+    async with hub(tmp_path, servers, modern=True) as client:
+        watched = ["x:one", "mcp-hub://a/x:two"] if mute == "resources/subscribe" else ["x:one", "x:two"]
+        filters = {"resourceSubscriptions": watched, "toolsListChanged": True}
+        client.start("subscriptions/listen", {"notifications": filters}, "it")
+        (acknowledged,) = await client.notified("notifications/subscriptions/acknowledged")
+        honoured = {"toolsListChanged": True, "resourceSubscriptions": watched[1:]}
+        assert acknowledged["params"]["notifications"] == honoured
+        server = "a" if mute == "resources/subscribe" else "mute"
+        assert await client.text(f"{server}__touch", {"uri": "x:two"}) == "touched"
+        assert [update["uri"] for update in updates(client)] == watched[1:]
+
+
+async def test_a_server_that_never_sets_its_log_level_does_not_hold_back_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SIDE_WAIT", PATIENCE * 2)
+    log = tmp_path / "log"
+    servers = {"mute": asking("--mute", "logging/setLevel", "--log", str(log)), "a": asking()}
+    async with served_hub(tmp_path / "hub", servers) as served, served.calling() as client:
+        async with asyncio.timeout(PATIENCE):
+            assert "result" in await client.ask("logging/setLevel", {"level": "debug"})
+        assert logged(log, "mute") == ["mute logging/setLevel"]
 
 
 @pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
