@@ -95,6 +95,8 @@ class Member(msgspec.Struct, frozen=True):
     """The digest of its configuration."""
     leaving: bool = False
     """Whether it is about to stop: it owns nothing any more, and only finishes its running requests."""
+    switched: dict[str, bool] = {}
+    """The servers that are switched on or off there, unlike in its configuration."""
 
     @property
     def owner(self) -> str:
@@ -147,7 +149,7 @@ class Membership:
 
     `lost()` is called when others may own its objects by now, `rejoined()` when it can claim objects again after that,
     `gone(owners)` with owners that are no longer alive, and `newest(id)` at each renewal with the id of the newest
-    change.
+    change. `switched()` returns the member `switched` of this replica's record.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class Membership:
         rejoined: Callable[[], None] = lambda: None,
         gone: Callable[[frozenset[str]], None] = lambda _: None,
         newest: Callable[[bytes], None] = lambda _: None,
+        switched: Callable[[], dict[str, bool]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -168,6 +171,7 @@ class Membership:
         self._on_rejoined = rejoined
         self._on_gone = gone
         self._on_newest = newest
+        self._switched = switched
         self._clock = clock
         self._lease = Lease()
         self._may_own = False
@@ -314,6 +318,7 @@ class Membership:
         """Renews the record and takes the reply, unless that of a later renewal came first. Raises StoreUnavailable."""
         self._sent += 1
         sent_at, number, owner = self._clock(), self._sent, self.me.owner
+        self.me = msgspec.structs.replace(self.me, switched=self._switched())
         record = encode([time.time(), msgspec.structs.asdict(self.me)])
         signed = f"{self._keys().sign(_MEMBER, record)} ".encode() + record
         answer = await _RENEW.run(

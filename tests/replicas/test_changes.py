@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -18,6 +19,8 @@ from mcp_hub.hub.composition import read_config
 from mcp_hub.policy.pins import listed_record, pins_text, read_pins
 from mcp_hub.policy.sharing import EVERYBODY
 from mcp_hub.protocol.kinds import TOOLS
+from tests.downstream.page.acting import ADMIN, act
+from tests.downstream.page.opened import OpenPage
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.fakes.network import network_hub
 from tests.fakes.redis_server import RedisServer, redis_server
@@ -29,6 +32,7 @@ pytestmark = pytest.mark.anyio
 ERAS = ["handshake", "modern"]
 GROUPS = {"sums": {"description": "adds", "tools": ["up/add"]}}
 ADD = {"a": 1, "b": 2}
+LISTEN = {"ui": True, "principals": {"boss": {"token": ADMIN, "admin": True}}}
 LABELS = {
     "notes": {**fake(), "labels": ["reads_private"]},
     "web": {**fake(), "labels": ["reads_untrusted"]},
@@ -97,6 +101,26 @@ async def test_a_replica_that_joins_later_gets_the_switched_groups(tmp_path: Pat
         await visitor.call(RESET, {"sums": True}, served.url)
         async with network_hub(tmp_path / "later", {"up": fake()}, store=served.store.url, **root) as (_, url):
             assert "up__add" in await visitor.tools(url)
+
+
+async def test_a_replica_that_starts_later_has_servers_switched_as_on_the_page_of_another(tmp_path: Path) -> None:
+    servers = {"up": fake(), "spare": fake(enabled=False)}
+    async with (
+        cluster(tmp_path, servers, balanced=False, listen=LISTEN) as served,
+        raw(served.url, ADMIN) as client,
+        httpx2.AsyncClient(base_url=served.url) as http,
+    ):
+        page, visitor = OpenPage(http, served.url), Visitor(client, "modern")
+        await page.begin(token=ADMIN)
+        await act(page, "disable", server="up")
+        await act(page, "enable", server="spare")
+        await served.end(1)
+        await served.restart(1)
+        for url in served.urls:
+            assert {name.partition("__")[0] for name in await visitor.tools(url)} == {"spare"}
+        changed, store = {**servers, "new": fake()}, served.store.url
+        async with network_hub(tmp_path / "changed", changed, store=store, listen=LISTEN) as (_, url):
+            assert {name.partition("__")[0] for name in await visitor.tools(url)} == {"up", "new"}
 
 
 @pytest.mark.parametrize("era", ERAS)

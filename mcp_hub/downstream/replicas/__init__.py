@@ -77,6 +77,7 @@ class Replicas:
             rejoined=self._rejoined,
             gone=client.gone,
             newest=changes.noticed,
+            switched=lambda: dispatcher.hub.switch.switched,
         )
         self._bucket = SharedBucket(self.store, lambda: members.count)
         self._owners = owners = Owners(self.store, members, self._have_others_check)
@@ -137,9 +138,13 @@ class Replicas:
         hub.sharing.replica_name = self.members.me.id
         self.changes.begin()
         with suppress(NoKeys):
-            self._announce_config()
-            await self.members.join()
-            await self._settle()
+            await self._join()
+
+    async def _join(self) -> None:
+        """Joins the others. Raises NoKeys."""
+        self._announce_config()
+        await self.members.join()
+        await self._settle(joins=True)
 
     async def _keep_reading_keys(self) -> None:
         """Reads the replica keys as soon as the store can be reached, and newer ones as they are made."""
@@ -153,9 +158,7 @@ class Replicas:
                 self._keys = await ReplicaKeys.load_shared(self.store, self._keys)
                 self._use_keys()
                 if is_first:
-                    self._announce_config()
-                    await self.members.join()
-                    await self._settle()
+                    await self._join()
 
     def _use_keys(self) -> None:
         """Seals the ids of tasks with the replica keys, so that every replica opens them."""
@@ -170,10 +173,13 @@ class Replicas:
     # --- changes ---------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Looks which replicas are alive, and applies the changes that others have published."""
+        """Applies the changes that others have published, and looks which replicas are alive.
+
+        So this replica's record has what the changes have switched.
+        """
         with suppress(StoreUnavailable, NoKeys):
-            await self.members.refresh()
             await self.changes.catch_up()
+            await self.members.refresh()
 
     async def _have_others_look(self) -> None:
         """Makes every other live replica look for changes; returns when all have."""
@@ -189,10 +195,18 @@ class Replicas:
         members = list(self.members.others.values())
         await asyncio.gather(*(self._client.tell(member, ANONYMOUS, (), body, method) for member in members))
 
-    async def _settle(self) -> None:
-        """Brings this replica and the others up to date with each other."""
+    async def _settle(self, *, joins: bool = False) -> None:
+        """Brings this replica and the others up to date with each other.
+
+        `joins`: servers are switched here as at those that have the same configuration, as the changes that have
+        switched them may be older than this replica. Later changes come after that.
+        """
         await self._have_others_look()
         with suppress(StoreUnavailable, NoKeys):
+            if joins:
+                await self.members.refresh()
+                config, others = self.members.me.config, self.members.others.values()
+                await self.changes.take_switches([member.switched for member in others if member.config == config])
             await self.changes.catch_up()
 
     def _announce_config(self) -> None:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ import msgspec
 from mcp_hub.catalog import Route
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config
-from mcp_hub.errors import CallError
+from mcp_hub.errors import CallError, HubError
 from mcp_hub.policy.approvals import IDLE
 from mcp_hub.policy.data_flow import FLOWS
 from mcp_hub.policy.pins import PinsByServer, merge_pins, pins_file, pins_in
@@ -224,6 +224,18 @@ class SharedChanges:
             await {"disable": switch.disable, "enable": switch.enable, "restart": switch.restart}[action](id)
         elif kind == "pins":
             await self._pin(value)
+
+    async def take_switches(self, switched: Sequence[Mapping[str, bool]]) -> None:
+        """Switches servers as they are switched at other replicas; off, if these differ."""
+        states: dict[str, bool] = {}
+        for servers in switched:
+            for id, on in servers.items():
+                states[id] = on and states.get(id, True)
+        for id, on in states.items():
+            try:
+                await self._apply_to_hub("switch", [id, "enable" if on else "disable"])
+            except HubError as error:  # an entry that cannot be switched on here
+                log.warning("%s is not switched as at another replica: %s", printable(id, 100), printable(str(error)))
 
     async def _pin(self, pins: PinsByServer) -> None:
         """Records in this replica's file what was pinned at another one."""
