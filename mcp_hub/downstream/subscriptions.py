@@ -104,10 +104,12 @@ class Subscriptions:
         key = exchange.key
 
         def on_update(params: dict[str, Any]) -> None:
-            if not self._hub.reaches(route, key):
-                return  # hidden by a configuration that was loaded since
-            is_same = params.get("uri") == route.name
-            exposed_uri = uri if is_same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))
+            changed = Route(route.upstream, RESOURCES, str(params.get("uri")))
+            if not self._hub.reaches(route, key) or not self._hub.reaches(changed, key):
+                return  # the rules hide a part of the resource, or hide it since a reload
+            exposed_uri = (
+                uri if changed.name == route.name else self._hub.uris.exposed(key, changed.upstream, changed.name)
+            )
             put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": exposed_uri}})
 
         call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, key)

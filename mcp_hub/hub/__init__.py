@@ -437,4 +437,4 @@ class Engine:
 
     async def forget_watcher(self, subscriber: Hashable) -> None:
         """Ends the subscriptions of a subscriber that is gone."""
-        await asyncio.gather(*(upstream.subscriptions.forget(subscriber) for upstream in self.upstreams.values()))
+        await asyncio.gather(*(each.forget(subscriber) for each in self._generations.subscriptions))

@@ -26,6 +26,7 @@ from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount
 from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
 log = logging.getLogger("mcp_hub")
 
@@ -221,6 +222,8 @@ class Generations:
         self._pin_task: asyncio.Task[None] | None = None
         self._retired: dict[str, None] = {}
         """Secrets of former configurations, the oldest first."""
+        self._removed_subscriptions: dict[str, SubscriptionRegistry] = {}
+        """Subscriptions to servers that are no longer configured, by id; renewed when the server comes back."""
         self._tracing: SpanTracing | None = None
         """The tracing of the generation in force."""
         self.current = build(1, config, selection, None)
@@ -245,6 +248,11 @@ class Generations:
             upstream.start()
         self._watch_pins()
         self._start_tracing()
+
+    @property
+    def subscriptions(self) -> list[SubscriptionRegistry]:
+        """The subscriptions to the servers in force, and to removed ones that may come back."""
+        return [*(u.subscriptions for u in self.current.upstreams.values()), *self._removed_subscriptions.values()]
 
     async def renew(self, config: Config, selection: Selection, on_applied: Callable[[], None]) -> Generation:
         """Changes to another configuration; `on_applied()` is called as soon as it is in force.
@@ -282,6 +290,11 @@ class Generations:
                     upstream.renew(server)
                 elif former_upstream is not None:
                     upstream.succeed(former_upstream)
+                elif (removed := self._removed_subscriptions.pop(server.id, None)) is not None:
+                    upstream.subscriptions.inherit(removed)
+            for id in former.upstreams.keys() - successor.upstreams.keys():
+                self._removed_subscriptions[id] = former.upstreams[id].subscriptions
+            self._removed_subscriptions = {id: left for id, left in self._removed_subscriptions.items() if left.in_use}
             on_applied()
             self._watch_pins()
             self._start_tracing()

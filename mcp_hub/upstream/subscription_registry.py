@@ -72,16 +72,21 @@ class ResourceWatchers:
         self._watchers = {}
 
     def updated(self, params: Json) -> None:
-        """Notifies the watchers of the resource and of every resource that it is a part of."""
+        """Notifies the watchers of the resource and of every resource that it is a part of, each once."""
         uri = params.get("uri")
         if not isinstance(uri, str):
             return
         changed = normal_uri(uri)
-        for watched, watchers in list(self._watchers.items()):
-            normal = normal_uri(watched)
-            if changed == normal or changed.startswith(normal.rstrip("/") + "/"):
-                for watcher in list(watchers.values()):
-                    watcher.on_update(params)
+        told: dict[Hashable, _Watcher] = {}
+        wholes = [watched for watched in self._watchers if _is_part(changed, normal_uri(watched))]
+        for watched in (*sorted(wholes, key=len), uri):  # the nearest is the last
+            told.update(self._watchers.get(watched, {}))
+        for watcher in told.values():
+            watcher.on_update(params)
+
+
+def _is_part(uri: str, whole: str) -> bool:
+    return uri == whole or uri.startswith(whole.rstrip("/") + "/")
 
 
 class SubscriptionRegistry:
@@ -119,6 +124,11 @@ class SubscriptionRegistry:
 
     def _key(self, caller: Hashable | None) -> Hashable | None:
         return caller if self._server.session == "client" else None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anybody watches a resource."""
+        return bool(self._watchers)
 
     def has(self, key: Hashable | None) -> bool:
         """Returns whether the caller of this session, None: any caller, watches a resource."""

@@ -223,6 +223,14 @@ async def test_an_idle_session_is_kept_while_its_client_is_subscribed(tmp_path: 
             assert servers() == subscribed_pids
 
 
+async def test_a_subscriber_is_not_told_of_parts_that_are_refused_to_it(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": asking(disable_resources=["x:one/secret"])}) as client:
+        await client.request("resources/subscribe", {"uri": "x:one"})
+        for uri in ("x:one/secret", "x:one/part"):
+            await touched(client, uri)
+        assert [update["uri"] for update in updates(client)] == ["x:one/part"]
+
+
 async def test_subscribing_to_a_missing_or_refused_resource_is_refused(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking(disable_resources=["x:two"])}) as client:
         for uri in ("x:none", "x:two"):

@@ -92,6 +92,18 @@ def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
     return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), session_for, lambda key: session)
 
 
+async def test_a_watcher_of_a_resource_and_of_its_part_is_told_once_of_a_change() -> None:
+    registry, told = registry_on(await session_on(ScriptedLink())), []
+    for uri in ("x://a/b", "x://a", "x://a/"):
+        await registry.watch(uri, None, "me", lambda params, uri=uri: told.append((uri, params["uri"])))
+    await registry.watch("x://a", None, "another", lambda params: told.append(("another", params["uri"])))
+    registry.updated(None, {"uri": "x://a/b"})
+    assert sorted(told) == [("another", "x://a/b"), ("x://a/b", "x://a/b")]
+    told.clear()
+    registry.updated(None, {"uri": "x://a"})
+    assert sorted(told) == [("another", "x://a"), ("x://a", "x://a")]
+
+
 async def test_a_resource_that_is_refused_on_a_new_session_does_not_end_the_subscriptions_to_others() -> None:
     registry = registry_on(await session_on(ScriptedLink()))
     for uri in ("x:gone", "x:one", "x:two"):

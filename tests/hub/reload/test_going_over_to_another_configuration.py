@@ -233,6 +233,21 @@ async def test_subscriptions_move_to_the_new_process_unless_now_refused(tmp_path
         assert updates() == ["x:one", "x:one"]
 
 
+async def test_subscriptions_to_a_removed_server_come_back_with_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    servers = {"a": asking("--log", str(log)), "b": fake()}
+    async with hub(tmp_path, servers, watch=False) as client:
+        await client.request("resources/subscribe", {"uri": "x:one"})
+        await changed(client, tmp_path, {"b": fake()}, watch=False)
+        await changed(client, tmp_path, {"b": fake(env={"NEW": "1"})}, watch=False)
+        await changed(client, tmp_path, servers, watch=False)
+        async with asyncio.timeout(PATIENCE):
+            while log.read_text().count("resources/subscribe x:one") < 2:
+                await client.text("a__echo", {"text": "x"})
+        await client.text("a__touch", {"uri": "x:one"})
+        assert [n["params"]["uri"] for n in client.notifications if n["method"].endswith("updated")] == ["x:one"]
+
+
 @pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 @pytest.mark.parametrize(("before", "after"), [("shared", "client"), ("client", "shared"), ("client", "client")])
