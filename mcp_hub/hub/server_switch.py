@@ -39,9 +39,8 @@ class ServerSwitch:
         self._changed = changed
         self._running: set[asyncio.Task[None]] = set()
 
-    @property
     def switched(self) -> dict[str, bool]:
-        """The servers that are switched on (True) or off, unlike their entries in the configuration."""
+        """Returns the servers that are switched on (True) or off, unlike their entries in the configuration."""
         generation = self._generations.current
         states = {entry.id: generation.upstreams[entry.id].server.enabled for entry in generation.config.servers}
         return {entry.id: states[entry.id] for entry in generation.config.servers if states[entry.id] != entry.enabled}

@@ -67,6 +67,7 @@ class Replicas:
         self._store_back = asyncio.Event()
         self.store.changed = lambda away: None if away else self._store_back.set()
         self._client = client = ForwardClient(self.keys)
+        switch = dispatcher.hub.switch
         self.changes = changes = SharedChanges(
             ChangeLog(self.store, self.keys), lambda: members.me.id, dispatcher, self._have_others_look
         )
@@ -77,7 +78,7 @@ class Replicas:
             rejoined=self._rejoined,
             gone=client.gone,
             newest=changes.noticed,
-            switched=lambda: dispatcher.hub.switch.switched,
+            switched=switch.switched,
         )
         self._bucket = SharedBucket(self.store, lambda: members.count)
         self._owners = owners = Owners(self.store, members, self._have_others_check)
