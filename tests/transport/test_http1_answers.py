@@ -244,6 +244,10 @@ def raw_deflate(data: bytes) -> bytes:
         ("deflate", zlib.compress(TEXT)),
         ("deflate", raw_deflate(TEXT)),
         ("identity", TEXT),
+        ("none", TEXT),
+        ("UTF-8", TEXT),
+        ("gzip, identity", gzip.compress(TEXT, mtime=0)),
+        ("utf-8,GZIP", gzip.compress(TEXT, mtime=0)),
     ],
 )
 @pytest.mark.parametrize("in_pieces", [False, True])

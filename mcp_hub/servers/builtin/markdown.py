@@ -32,13 +32,31 @@ _SUPERSETS: Final = {
     "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs",
 }  # fmt: skip
 """Encodings that pages declare, and the supersets that browsers read them as (the table of the encoding standard)."""
-_REFUSED: Final = frozenset({"utf-7", "utf-32", "utf-32-le", "utf-32-be"}) | NOT_TEXT_CODECS
+_LABEL: Final = re.compile(r"^(?:x-)+|^cs(?=euckr|gb2312|unicode|macintosh)|-[ei]$")
+"""Matches what some labels have around a name that Python knows, such as `x-sjis` and `iso-8859-8-i`."""
+_WINDOWS: Final = re.compile(r"^(?:windows|dos)-(?=\d+$)")
+_ISO: Final = re.compile(r"^iso8859(?=\d+$)")
+_LABELS: Final = {
+    "mac": "mac-roman", "unicodefeff": "utf-16-le", "sun_eu_greek": "iso8859-7",
+    "mac-ukrainian": "mac-cyrillic", "logical": "iso8859-8", "visual": "iso8859-8",
+    "unicode": "utf-16-le", "ucs-2": "utf-16-le", "iso-10646-ucs-2": "utf-16-le", "utf-16": "utf-16-le",
+    "unicodefffe": "utf-16-be", "unicode-1-1-utf-8": "utf-8", "unicode11utf8": "utf-8", "unicode20utf8": "utf-8",
+    "windows-31j": "cp932", "koi": "koi8-r", "koi8": "koi8-r", "koi8-ru": "koi8-u", "cn-big5": "big5",
+    "gb_2312": "gbk", "gb_2312-80": "gbk", "ksc_5601": "cp949", "ks_c_5601-1989": "cp949", "iso-ir-149": "cp949",
+}  # fmt: skip
+"""Labels of the encoding standard that Python does not know, or reads differently."""
+_REFUSED: Final = NOT_TEXT_CODECS | {"utf-7", "utf-32", "utf-32-le", "utf-32-be", "hz", "iso2022_kr"}
 """Codecs that no browser reads. UTF-7 has been used to hide markup from filters."""
 _HEAD: Final = 4096
 """Bytes in which a page declares its encoding; the standard says 1024."""
 _DECLARED: Final = re.compile(
     rb"""<(?:meta\b[^>]{0,400}?charset|\?xml\b[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.I
 )
+_COMMENT: Final = re.compile(rb"<!--.*?-->", re.S)
+_XML_ENCODING: Final = re.compile(r"""(\s*<\?xml\b[^>]{0,200}?\bencoding\s*=\s*["'])[^"'>]*""")
+_XML_IN_UTF16: Final = {"<?xml".encode(codec): codec for codec in ("utf-16-le", "utf-16-be")}
+_FOREIGN: Final = re.compile(rb"[\x80-\xff]{3,}")
+"""Matches a part of a word in another script than the Latin one, where hardly any byte is ASCII."""
 _SAMPLE: Final = 64 * 1024
 
 
@@ -51,8 +69,11 @@ def decode_text(data: bytes, declared: str | None, *, markup: bool) -> str:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")
+    for start, encoding in _XML_IN_UTF16.items():
+        if markup and data.startswith(start):
+            return data.decode(encoding, "replace")
     codec = _codec_of(declared)
-    if codec is None and markup and (match := _DECLARED.search(data[:_HEAD])) is not None:
+    if codec is None and markup and (match := _DECLARED.search(_COMMENT.sub(b"", data[:_HEAD]))) is not None:
         codec = _codec_of(match[1].decode("ascii", "replace"))
         if codec is not None and codec.startswith("utf-16"):
             codec = "utf-8"  # the declaration was readable as ASCII, so it is not UTF-16
@@ -66,8 +87,11 @@ def decode_text(data: bytes, declared: str | None, *, markup: bool) -> str:
 
 def _codec_of(name: str | None) -> str | None:
     """Returns the codec for a declared name, or None if there is no such text encoding."""
+    label = (name or "").strip().strip("\"'").lower()
+    label = _LABELS.get(label, _LABEL.sub("", label))
+    label = _ISO.sub("iso8859-", _WINDOWS.sub("cp", _LABELS.get(label, label)))
     try:
-        codec = codecs.lookup((name or "").strip().strip("\"'"))
+        codec = codecs.lookup(label)
     except (LookupError, ValueError):
         return None
     if codec.name in _REFUSED or not getattr(codec, "_is_text_encoding", True):
@@ -76,8 +100,15 @@ def _codec_of(name: str | None) -> str | None:
 
 
 def _guess_codec(data: bytes) -> str:
+    """Returns the likely encoding of text in another script than the Latin one, else windows-1252 as browsers do.
+
+    The bytes of Latin text are too few to tell its encodings apart.
+    """
     from charset_normalizer import from_bytes
 
+    foreign = sum(map(len, _FOREIGN.findall(data[:_SAMPLE])))
+    if foreign * 4 < sum(byte >= 0x80 for byte in data[:_SAMPLE]):
+        return "cp1252"
     best = from_bytes(data[:_SAMPLE]).best()
     return best.encoding if best is not None else "cp1252"
 
@@ -197,13 +228,18 @@ def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
 
     kind: str | None = request["content_type"] or None
     charset = None
+    if kind in (None, "application/octet-stream") and _is_xml(data):
+        kind = "application/xml"
     is_text = kind is not None and (kind.startswith(_TEXTUAL) or kind.endswith(("+json", "+xml")))
     if kind is not None and is_text:
         if _is_binary(data, request["charset"]):
             kind = None  # some servers declare every file as text
         else:
             markup = kind.startswith(_MARKUP) or kind.endswith("+xml")
-            data, charset = decode_text(data, request["charset"], markup=markup).encode("utf-8", "replace"), "utf-8"
+            text = decode_text(data, request["charset"], markup=markup)
+            if markup and (declaration := _XML_ENCODING.match(text)) is not None:  # parsers would decode it once more
+                text = f"{declaration[1]}utf-8{text[declaration.end() :]}"
+            data, charset = text.encode("utf-8", "replace"), "utf-8"
     extension = request["extension"] or None
     if kind is not None and kind.startswith(("text/html", "application/xhtml")):
         extension = None  # the HTML page about report.csv is not a CSV file
@@ -211,8 +247,12 @@ def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
     return io.BytesIO(data), info
 
 
+def _is_xml(data: bytes) -> bool:
+    return data[:100].lstrip(b"\xef\xbb\xbf\xfe\xff").startswith((b"<?xml", *_XML_IN_UTF16))
+
+
 def _is_binary(data: bytes, charset: str | None) -> bool:
-    is_utf16 = data.startswith(UTF16_MARKS) or (charset or "").lower().startswith("utf-16")
+    is_utf16 = data.startswith((*UTF16_MARKS, *_XML_IN_UTF16)) or (_codec_of(charset) or "").startswith("utf-16")
     return data.startswith(_FILES) or (b"\0" in data[:1024] and not is_utf16)
 
 

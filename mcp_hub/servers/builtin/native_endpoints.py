@@ -24,7 +24,7 @@ from mcp_hub.protocol.kinds import JSON_KEY
 from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.servers.builtin import Settings, native_from_environ
-from mcp_hub.servers.builtin.page_fetcher import failure_text
+from mcp_hub.servers.builtin.page_fetcher import failure_text, url_as_written
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
@@ -218,7 +218,7 @@ async def _read_body(response: HttpResponse, limit: int, tool: NativeToolDefinit
 
 def _redirect_target(url: URL, location: str) -> URL:
     try:
-        target = url.join(URL(location.strip(), encoded=True))
+        target = url_as_written(location.strip(), url)
         if target.scheme in ("http", "https") and target.raw_host:
             return target
     except ValueError:

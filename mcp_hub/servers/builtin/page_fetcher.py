@@ -11,11 +11,13 @@ import base64
 import email.message
 import ipaddress
 import posixpath
+import re
 import socket
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from yarl import URL
 
@@ -40,6 +42,9 @@ ERROR_BODY: Final = 64 * 1024
 _LOOKUPS: Final = 64
 """Most names resolved at the same time. A name server that hangs blocks a thread for half a minute."""
 _MAX_PRINTED: Final = 300
+_URL: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
+"""Matches a URL: its scheme and host, its path, its query."""
+_SENDABLE: Final = "%!$&'()*+,/:;=?@[]|~"
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
     "User-Agent": f"Mozilla/5.0 (compatible; mcp-hub/{VERSION})",
@@ -190,9 +195,28 @@ def _with_resolved_host(url: URL) -> URL:
     return url.with_host(parsed.host)
 
 
+def url_as_written(text: str, base: URL | None = None) -> URL:
+    """Reads a URL, which is relative to `base` if there is one. Raises ValueError.
+
+    Its path and query stay as written, as a signature may cover them: only characters that HTTP has no place for are
+    percent-encoded.
+    """
+    origin, path, query = _URL.fullmatch(text).groups("")  # type: ignore[union-attr]  # it matches every text
+    authority = URL(origin)
+    if authority.raw_authority:
+        base = URL.build(
+            scheme=authority.scheme or (base.scheme if base is not None else ""),
+            authority=authority.raw_authority, path="/", encoded=True,
+        )  # fmt: skip
+    elif base is None or authority.scheme not in ("", base.scheme):
+        raise ValueError("the URL has no host")
+    path, query = (quote(part, safe=_SENDABLE, errors="surrogateescape") for part in (path, query))
+    return base.join(URL.build(path=path, query_string=query, encoded=True))
+
+
 def _redirect_target(url: URL, location: str) -> URL:
     try:
-        target = url.join(URL(location.strip()))
+        target = url_as_written(location.strip(), url)
         if target.scheme in ("http", "https") and target.raw_host:
             return target
     except ValueError:

@@ -12,7 +12,7 @@ from yarl import URL
 
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.converter import Converter, MarkdownDocument, SourceDocument
-from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, printable_url
+from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, printable_url, url_as_written
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable
@@ -157,7 +157,7 @@ def address(text: str) -> URL:
     if scheme is None:
         candidate = f"https:{candidate}" if candidate.startswith("//") else f"https://{candidate}"
     try:
-        url = URL(candidate)
+        url = url_as_written(candidate)
         if url.raw_host and url.port:
             return url
     except ValueError:

@@ -249,10 +249,16 @@ class Decompressor:
             raise IncompleteBody("the compressed data is incomplete")
 
 
+_NO_CODINGS: Final = frozenset(
+    {"", "identity", "none", "utf-8", "utf8", "us-ascii", "iso-8859-1", "7bit", "8bit", "binary"}
+)
+"""Values of `Content-Encoding` that say nothing about compression. Those but `identity` are mistakes of servers."""
+
+
 def decompressor_for(coding: str) -> Decompressor | None:
-    """Returns the decompressor for a `Content-Encoding`, None for `identity`."""
-    coding = coding.strip().lower()
-    return None if coding in ("", "identity") else Decompressor(coding)
+    """Returns the decompressor for a `Content-Encoding`, None if the body is not compressed."""
+    codings = [name for part in coding.lower().split(",") if (name := part.strip()) not in _NO_CODINGS]
+    return Decompressor(", ".join(codings)) if codings else None
 
 
 class HttpFailure(Exception):

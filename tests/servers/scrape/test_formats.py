@@ -112,6 +112,12 @@ JAPANESE = "いろはにほへと ちりぬるを わかよたれそ つねな�
         (JAPANESE, "utf-16", "text/html", ""),
         (JAPANESE, "utf-16-le", "text/plain; charset=utf-16le", ""),
         ("简体中文 鎔 㐀", "gb18030", 'text/html; charset="gb2312"', ""),
+        (RUSSIAN, "windows-1251", "text/html; charset=x-cp1251", ""),
+        (JAPANESE, "shift_jis", "text/plain; charset=windows-31j", ""),
+        (JAPANESE, "euc-jp", "text/html", "<!-- <meta charset=koi8-r> --><meta charset=x-euc-jp>"),
+        ("Größe", "cp1252", "text/plain", ""),
+        ("piñata, mañana – “café”", "cp1252", "text/html", ""),
+        (SENTENCE * 5, "cp1252", "text/html", ""),
     ],
 )
 async def test_text_is_decoded_in_its_own_encoding(
@@ -120,6 +126,37 @@ async def test_text_is_decoded_in_its_own_encoding(
     html = content_type.startswith("text/html")
     page = f"<html><head>{meta}</head><body><p>{text}</p></body></html>" if html else text
     assert text.strip() in await scrape(client, site.put("/encoded", page.encode(encoding), content_type))
+
+
+@pytest.mark.parametrize("content_type", ["application/rss+xml", "text/xml", "application/octet-stream", None])
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (SENTENCE, "ISO-8859-1"),
+        (RUSSIAN.strip(), "windows-1251"),
+        (JAPANESE, "Shift_JIS"),
+        (JAPANESE, "UTF-16"),
+        (JAPANESE, "UTF-16LE"),
+        (SENTENCE, "UTF-16BE"),
+        (SENTENCE, "utf-8-sig"),
+    ],
+)
+async def test_a_feed_is_decoded_once_in_its_own_encoding(
+    client: StdioClient, site: Site, text: str, encoding: str, content_type: str | None
+) -> None:
+    feed = (
+        f"<?xml version='1.0' encoding='{encoding.removesuffix('-sig')}'?>"
+        "<rss version='2.0'><channel><title>A feed</title>"
+        f"<item><title>{text}</title></item></channel></rss>"
+    )
+    markdown = await scrape(client, site.put("/feed", feed.encode(encoding), content_type))
+    assert markdown.strip().splitlines() == ["# A feed", "", f"## {text}"]
+
+
+async def test_the_charset_of_the_content_type_overrides_that_of_a_feed(client: StdioClient, site: Site) -> None:
+    feed = f'<?xml version="1.0" encoding="koi8-r"?><rss><channel><title>{RUSSIAN.strip()}</title></channel></rss>'
+    url = site.put("/feed", feed.encode("windows-1251"), "application/rss+xml; charset=windows-1251")
+    assert await scrape(client, url) == f"# {RUSSIAN.strip()}\n"
 
 
 async def test_an_invalid_byte_replaces_one_character_only(client: StdioClient, site: Site) -> None:

@@ -61,6 +61,15 @@ async def test_redirects_are_followed_and_counted(client: StdioClient, site: Sit
     assert (facts["url"], facts["redirects"]) == (end, 2)
 
 
+@pytest.mark.parametrize(
+    "target", ["/a%2Fb?x=%2F%28%29&y=%3D%26", "/%28c%29/%7e;v=1?redirect=https%3A%2F%2Fh%2F", "/%c3%a4"]
+)
+async def test_an_address_is_sent_as_it_is_written(client: StdioClient, site: Site, target: str) -> None:
+    for url in (site.url(target), site.redirect("/there", target), site.redirect("/back", site.url(target))):
+        await client.call("scrape_website", {"url": url})
+        assert site.requests[-1].raw_path == target
+
+
 async def test_a_redirect_keeps_the_bytes_of_an_old_encoding() -> None:
     paths: list[bytes] = []
 
