@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.findings import KeyPath, dotted
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 UNIT: Final = "  "
 _WIDE: Final = 1_000_000
+_COMMENT_LINE: Final = re.compile(r"(?:\r\n|\r|\n)(?:(?P<blank>[ \t]*(?=[\r\n]))|(?P<indent> *)#(?P<inner> *)[^\r\n]*)")
 _BREAKS: Final = "\n\r\x85\u2028\u2029"
 
 
@@ -37,8 +39,9 @@ def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placemen
         return put_lines(text, offset, _lines(at[depth], nested_value, indent + UNIT)), placement
     if container.flow_style:
         return nodes.put_in_flow(container, at[depth], nested_value), placement
-    offset = end_of_line(text, nodes.content_end(container))
-    return put_lines(text, offset, _lines(at[depth], nested_value, nodes.indent_in(container))), placement
+    indent = nodes.indent_in(container)
+    offset = _with_commented_keys(text, end_of_line(text, nodes.content_end(container)), len(indent))
+    return put_lines(text, offset, _lines(at[depth], nested_value, indent)), placement
 
 
 def replace(text: str, at: KeyPath, value: Any) -> str:
@@ -64,7 +67,24 @@ def remove(text: str, at: KeyPath, placement: Placement) -> str:
     line = max(text.rfind(line_break, 0, start) for line_break in _BREAKS) + 1
     if text[line:start].strip(" "):
         raise EditRefused(f"{dotted(at)} begins in the middle of a line; edit it by hand")
-    return cut_lines(text, line, end_of_line(text, max(nodes.content_end(node, start), start)))
+    end = end_of_line(text, max(nodes.content_end(node, start), start))
+    return cut_lines(text, line, _with_commented_keys(text, end, start - line))
+
+
+def _with_commented_keys(text: str, offset: int, indent: int) -> int:
+    """Returns the end of the last of the comments that follow the entry which ends at `offset` and are indented deeper.
+
+    `indent` is the indentation of the entry. Such comments are keys of the entry that somebody has switched off, also
+    with the `#` at the beginning of the line.
+    """
+    end = offset
+    while match := _COMMENT_LINE.match(text, offset):
+        offset = match.end()
+        if match["blank"] is None:
+            if len(match["indent"]) <= indent and (match["indent"] or len(match["inner"]) <= indent + 1):
+                break
+            end = offset
+    return end
 
 
 def _nested(at: KeyPath, value: Any) -> Any:
@@ -85,10 +105,14 @@ def _lines(key: str | int, value: Any, indent: str) -> list[str]:
             return True
 
     def represent(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
-        plain = not any(isinstance(item, dict | list) or "\n" in str(item) for item in data)
+        plain = not any(isinstance(item, dict | list) for item in data)
         return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=plain)
 
+    def represent_text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", data, _style(data))
+
     Dumper.add_representer(list, represent)
+    Dumper.add_representer(str, represent_text)
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": False, "width": _WIDE}
     entry: Any = {key: value} if isinstance(key, str) else [value]
     if isinstance(entry, list):
@@ -107,7 +131,13 @@ def _lines(key: str | int, value: Any, indent: str) -> list[str]:
 def _plain(value: str) -> str:
     import yaml
 
-    return str(yaml.safe_dump([value], allow_unicode=True, default_flow_style=True, width=_WIDE)).strip()[1:-1]
+    options: dict[str, Any] = {"allow_unicode": True, "default_flow_style": True, "width": _WIDE}
+    return str(yaml.safe_dump([value], default_style=_style(value), **options)).strip()[1:-1]
+
+
+def _style(text: str) -> str | None:
+    """Returns the style in which a text is on one line: with escapes if it has line breaks, else any."""
+    return '"' if any(line_break in text for line_break in _BREAKS) else None
 
 
 class _Nodes:
@@ -176,7 +206,10 @@ class _Nodes:
         if text[offset:end].strip() or text[offset - 1] == ",":
             raise EditRefused("a list in brackets with a comment or a last comma; edit it by hand")
         lead = ", " if container.value else ""
-        return text[:offset] + lead + name + json.dumps(value, ensure_ascii=False) + text[offset:]
+        written = name + json.dumps(value, ensure_ascii=False)
+        for line_break in "\x85\u2028\u2029":  # no line breaks in JSON
+            written = written.replace(line_break, f"\\u{ord(line_break):04x}")
+        return text[:offset] + lead + written + text[offset:]
 
     def cut_from_flow(self, container: Any, part: str | int) -> str:
         """Returns the text without one entry of a flow collection and its comma."""

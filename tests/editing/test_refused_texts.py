@@ -8,7 +8,7 @@ import pytest
 
 from mcp_hub.codes import FILE_TOO_LARGE
 from mcp_hub.config.config_files import read_document
-from mcp_hub.editing import EditRefused, Syntax, insert, parse, put, remove
+from mcp_hub.editing import EditRefused, Syntax, get, insert, parse, put, remove
 from mcp_hub.errors import ConfigError
 
 ENTRY = {"command": "x"}
@@ -112,6 +112,53 @@ def test_an_item_is_appended_to_a_list_and_removed_again(syntax: Syntax, text: s
     expected = [*(tree.get("mcpServers") or []), {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}}]
     assert parse(insertion.text, syntax).tree == {**tree, "mcpServers": expected}
     assert remove(insertion.text, syntax, at, insertion.placement).text == text
+
+
+VALUES = ["a\nb", "\na\n\n b\n", "a\r\nb", "a\u2028b\x85", "- x\n# y: z", "  \n"]
+
+
+@pytest.mark.parametrize("syntax", ["json", "yaml", "toml"])
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_with_line_breaks_is_written_in_every_place(syntax: Syntax, value: str) -> None:
+    entry = {"name": "hub", "args": [value], "env": {"A": value, value: value}}
+    texts = {"json": "{}", "yaml": "a:\n  b:\n    c: 1\n", "toml": ""}
+    places = [("a", "hub"), *([("servers", 0), ("servers", 0, "deep", 0)] if syntax != "toml" else [])]
+    for at in places:
+        insertion = insert(texts[syntax], syntax, at, entry)
+        assert get(parse(insertion.text, syntax).tree, at) == entry
+        assert remove(insertion.text, syntax, at, insertion.placement).text == texts[syntax]
+    text = put(texts[syntax], syntax, ("a", "b", "c"), value).text
+    assert parse(text, syntax).tree == {"a": {"b": {"c": value}}}
+    if syntax != "toml":
+        for args in ("", "args: [x]\n" if syntax == "yaml" else '{"args": ["x"]}'):
+            text = insert(args or insert("", syntax, ("args", 0), "x").text, syntax, ("args", 1), value).text
+            assert parse(text, syntax).tree == {"args": ["x", value]}
+
+
+COMMENTED = {
+    "a": "mcpServers:\n  a:\n    command: x\n    # env:\n    #   A: b\n",
+    "a2": "mcpServers:\n  a:\n    command: x\n\n    # env:\n#      A: b\n",
+    "list": "mcpServers:\n  - name: a\n    command: x # c\n    # env:\n",
+    "flat": "mcpServers:\n- name: a\n  # env:\n",
+    "crlf": "mcpServers:\r\n  a:\r\n    command: x\r\n    # env: {}\r\n",
+}
+AFTER = ["", "  # b:\n  #   command: y\n", "\n# other\nz: 1\n", "z: 1\n", "\n\n"]
+
+
+@pytest.mark.parametrize("kind", COMMENTED)
+@pytest.mark.parametrize("after", AFTER)
+def test_commented_keys_stay_with_their_yaml_entry(kind: str, after: str) -> None:
+    before = COMMENTED[kind]
+    text = before + (after.replace("\n", "\r\n") if kind == "crlf" else after)
+    tree = parse(text, "yaml").tree
+    at = ("mcpServers", 1 if isinstance(tree["mcpServers"], list) else "hub")
+    insertion = insert(text, "yaml", at, {"command": "y"})
+    assert insertion.text.startswith(before)
+    assert remove(insertion.text, "yaml", at, insertion.placement).text == text
+    changed = put(insertion.text, "yaml", (*at, "enabled"), True).text
+    assert changed.startswith(before)
+    first = ("mcpServers", 0 if isinstance(tree["mcpServers"], list) else "a")
+    assert "env" not in remove(insertion.text, "yaml", first).text
 
 
 @pytest.mark.parametrize(
