@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -190,6 +191,8 @@ class PageContent:
 
         async def work(browser: OpenBrowser) -> ToolResult:
             context = browser.context
+            # Browsers write a domain with a dot if its subdomains get the cookie too.
+            domains = None if domain is None else re.compile(rf"^\.?{re.escape(domain.lstrip('.'))}$", re.IGNORECASE)
             if action == "set":
                 scope = {"url": url} if url is not None else {"domain": domain, "path": path}
                 cookie: dict[str, Any] = {"name": name, "value": value, "httpOnly": httpOnly, "secure": secure, **scope}
@@ -197,12 +200,12 @@ class PageContent:
                     cookie["expires"] = expires
                 await context.add_cookies([cookie])  # type: ignore[list-item]
             elif action == "delete":
-                await context.clear_cookies(name=name, domain=domain)
+                await context.clear_cookies(name=name, domain=domains)
             elif action == "clear":
                 await context.clear_cookies()
             cookies = [dict(cookie) for cookie in await context.cookies(url or [])]
-            if domain is not None and action == "list":
-                cookies = [cookie for cookie in cookies if str(cookie["domain"]).lstrip(".") == domain.lstrip(".")]
+            if domains is not None and action == "list":
+                cookies = [cookie for cookie in cookies if domains.match(str(cookie["domain"]))]
             text = json.dumps(cookies, ensure_ascii=False, indent=1)
             return text_result(part_of(text, 0, MAX_VALUE, "browser_cookies with url"))
 

@@ -149,7 +149,8 @@ class Tabs:
         self._pages: list[Page] = []
         self._current: Page | None = None
         self._crashed: weakref.WeakSet[Page] = weakref.WeakSet()
-        self._hidden: set[Page] = set()
+        self._hidden: weakref.WeakSet[Page] = weakref.WeakSet()
+        self._opening_hidden = 0
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
         context.on("page", self._on_page)
@@ -183,9 +184,15 @@ class Tabs:
 
     async def hidden(self) -> Page:
         """Opens a page for internal use, which callers do not see. The tool that opened it closes it."""
-        page = await self._open_blank()
-        self._hidden.add(page)
-        self._forget(page)
+        self._opening_hidden += 1
+        try:
+            page = await self._open_blank()
+            self._hidden.add(page)
+            self._forget(page)
+        finally:
+            self._opening_hidden -= 1
+            for excess in self._pages[MAX_TABS:]:
+                self._close_excess(excess)
         return page
 
     async def _open_blank(self) -> Page:
@@ -245,13 +252,18 @@ class Tabs:
         page.on("crash", self._on_crash)
         page.on("download", lambda download: self._on_download(page, download))
         page.on("websocket", self._on_websocket)
-        if len(self._pages) >= MAX_TABS:
-            self._notes.append(f"A page opened more than {MAX_TABS} tabs; the one for {page.url[:200]} was closed.")
-            self._spawn(page.close())
+        # A hidden page that is being opened is known as such a moment later. Until then it has room.
+        if len(self._pages) >= MAX_TABS * (2 if self._opening_hidden else 1):
+            self._close_excess(page)
             return
         self._pages.append(page)
         if self._current is not None:
             self._spawn(self._note_popup(page))
+
+    def _close_excess(self, page: Page) -> None:
+        self._notes.append(f"A page opened more than {MAX_TABS} tabs; the one for {page.url[:200]} was closed.")
+        self._forget(page)
+        self._spawn(page.close())
 
     async def _note_popup(self, page: Page) -> None:
         opener = await page.opener()

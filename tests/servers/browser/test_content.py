@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from mcp_hub.servers.builtin.tabs import MAX_TABS
 from tests.servers.browser.browsing import Browsing, browsing, ref_of
 from tests.servers.browser.png import Picture, picture
 from tests.servers.scrape.site import Site, serving
@@ -136,3 +138,33 @@ async def test_downloading_a_missing_file_is_an_error(browser: Browsing, site: S
     code, text = await browser.refused("download", url=site.url("/nothing-here"))
     assert code == "tool_error"
     assert "404" in text
+
+
+async def test_a_cookie_is_deleted_by_its_domain_with_or_without_the_leading_dot(browser: Browsing) -> None:
+    async def domains(action: str, domain: str, **arguments: str) -> list[str]:
+        await browser.call("cookies", action=action, domain=domain, **arguments)
+        listed = json.loads(await browser.text("cookies", action="list", domain="dots.example"))
+        return sorted(cookie["domain"] for cookie in listed)
+
+    await browser.call("cookies", action="set", name="a", value="1", domain=".sub.dots.example")
+    for domain in ("dots.example", ".dots.example", "DOTS.example"):
+        await browser.call("cookies", action="set", name="a", value="1", url="http://dots.example/")
+        assert await domains("set", ".dots.example", name="a", value="2") == [".dots.example", "dots.example"]
+        assert await domains("delete", "ots.example", name="a") == [".dots.example", "dots.example"]
+        assert await domains("delete", domain, name="b") == [".dots.example", "dots.example"]
+        assert await domains("delete", domain, name="a") == []
+    assert "sub.dots.example" in await browser.text("cookies", action="list")
+    await browser.call("cookies", action="clear")
+
+
+async def test_a_file_is_downloaded_while_all_tabs_are_in_use(browser: Browsing, site: Site) -> None:
+    await browser.call("navigate", url=site.url("/page"))
+    listing = await browser.text("tabs", action="list")
+    for _ in range(listing.count("\n") + 1, MAX_TABS):
+        await browser.call("tabs", action="new")
+    assert (await browser.refused("tabs", action="new"))[0] == "tool_error"
+    for _ in range(2):
+        assert base64.b64decode(resource(await browser.call("download", url=site.url("/file")))["blob"]) == FILE
+        assert (await browser.text("tabs", action="list")).count("\n- ") == MAX_TABS - 1
+    for _ in range(MAX_TABS - 1):
+        await browser.call("tabs", action="close", index=0)
