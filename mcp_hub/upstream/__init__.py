@@ -365,7 +365,8 @@ class Upstream:
             schema = self.lists_of(caller, TOOLS).schema(params.get("name")) if needs_schema else None
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
-            with session.attribution.call(caller, asker, on_log, questions) as cause:
+            program = envelope.client_info if envelope is not None else None
+            with session.attribution.call(caller, asker, on_log, questions, program) as cause:
                 return await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
                 )

@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from mcp_hub.catalog import resource_uris
@@ -20,7 +20,7 @@ from mcp_hub.errors import (
     ProtocolError,
     UpstreamAnswered,
 )
-from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.era import MAX_INFO, Era
 from mcp_hub.protocol.questions import CallQuestions, QuestionRules
 from mcp_hub.protocol.server_requests import (
     CAPABILITY,
@@ -30,6 +30,7 @@ from mcp_hub.protocol.server_requests import (
     Json,
     forwarded_capabilities,
 )
+from mcp_hub.security import ANONYMOUS
 from mcp_hub.transport.peer import Cause
 
 CARRIER_WAIT: Final = 5.0
@@ -169,10 +170,19 @@ _NO_CALLER: Final = object()
 _SEVERAL_CALLERS: Final = object()
 
 
+class _AnonymousProgram(NamedTuple):
+    """One of the programs that share the anonymous key, as far as their names tell them apart."""
+
+    key: Hashable | None
+    name: str
+
+
 class AttributedCall(Cause):
     """A call on a session. It runs within its `with` block, and perhaps longer if it is given up there."""
 
     key: Hashable | None
+    client: Hashable | None
+    """Whose call it is: its key, or an `_AnonymousProgram`."""
     asker: Asker | None
     on_log: OnLog | None
     questions: CallQuestions | None
@@ -189,11 +199,11 @@ class AttributedCall(Cause):
     def given_up(self) -> None:
         """Notes that the server may still work on it. Nothing of its client is kept but the key."""
         self.asker = self.on_log = self.questions = None
-        self.session.given_up(self.key)
+        self.session.given_up(self.client)
 
     def answered_late(self) -> None:
         """Notes that the server has ended it after all."""
-        self.session.answered_late(self.key)
+        self.session.answered_late(self.client)
 
 
 class CallAttribution:
@@ -225,16 +235,21 @@ class CallAttribution:
         asker: Asker | None,
         on_log: OnLog | None = None,
         questions: CallQuestions | None = None,
+        program: Json | None = None,
     ) -> AttributedCall:
         """Returns the context in which a call of this client runs.
 
         Args:
             on_log: takes the log messages it causes.
             questions: the record of the questions it causes.
+            program: the `clientInfo` of the request. It tells apart anonymous clients that share a session.
         """
         if key != self._sole_caller:
             self.add_caller(key)
-        return AttributedCall(key, asker, on_log, questions, self)
+        client = key
+        if self._shared and key == ANONYMOUS and program is not None:
+            client = _AnonymousProgram(key, f"{program.get('name')} {program.get('version')}"[:MAX_INFO])
+        return AttributedCall(key, client, asker, on_log, questions, self)
 
     def error_for_caller(
         self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
@@ -277,7 +292,7 @@ class CallAttribution:
     @property
     def _callers(self) -> set[Hashable | None]:
         """The callers whose calls the server may be working on."""
-        return {call.key for call in self.running} | self._given_up.keys()
+        return {call.client for call in self.running} | self._given_up.keys()
 
     def pass_log(self, message: Json, cause: Cause | None) -> None:
         """Passes a log message on to the client that certainly caused it; drops it if that is uncertain.
@@ -360,7 +375,8 @@ class CallAttribution:
             raise unknown
         keys = callers | self._callers
         if len(keys) == 1:
-            (key,) = keys
+            (client,) = keys
+            key = client.key if isinstance(client, _AnonymousProgram) else client
             askers = [call.asker for call in self.running]
             open_askers = [asker for asker in askers if asker is None or not asker.parked]
             if len(open_askers) == 1 and open_askers[0] is not None:
@@ -368,7 +384,8 @@ class CallAttribution:
             parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
             if parked is not None and not open_askers:
                 return key, parked  # its next request answers the first question, and its result carries this one
-            any_asker = session_asker or next((asker for asker in askers if asker is not None), None)
+            # A parked call may have been abandoned, so an open one comes first.
+            any_asker = session_asker or next((asker for asker in (*open_askers, *askers) if asker is not None), None)
             if any_asker is not None:
                 return key, any_asker
         if not keys and session_asker is not None:

@@ -13,6 +13,7 @@ import pytest
 from mcp import types
 
 from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
+from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from tests.fakes.client import ENVELOPE, HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
@@ -253,6 +254,33 @@ async def test_anonymous_clients_are_served_while_one_of_them_answers_a_servers_
         assert (await answer(second))["result"]["content"] == {"name": "two"}
         release.set()
         assert (await waiting)["result"]["action"] == "cancel"
+
+
+async def test_an_anonymous_program_gets_no_question_while_a_shared_server_works_for_another(tmp_path: Path) -> None:
+    first_asked, release = asyncio.Event(), asyncio.Event()
+    messages: list[str] = []
+
+    async def slow(context: Any, params: Any) -> types.ElicitResult:
+        first_asked.set()
+        await release.wait()
+        return types.ElicitResult(action="cancel")
+
+    def named(name: str) -> types.Implementation:
+        return types.Implementation(name=name, version="1")
+
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
+        sdk(base + "/mcp", "modern", elicitation_callback=slow, client_info=named("one")) as first,
+        sdk(base + "/mcp", "modern", client_info=named("two"), **respondent("two", messages)) as second,
+    ):
+        waiting = asyncio.ensure_future(answer(first))
+        async with asyncio.timeout(PATIENCE):
+            await first_asked.wait()
+        assert (await answer(second))["error"]["code"] == INVALID_REQUEST
+        release.set()
+        assert (await waiting)["result"]["action"] == "cancel"
+        assert (await answer(second))["result"]["content"] == {"name": "two"}
+    assert len(messages) == 1
 
 
 async def test_concurrent_calls_of_the_anonymous_caller_each_get_the_servers_request(tmp_path: Path) -> None:
