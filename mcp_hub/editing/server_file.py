@@ -63,10 +63,8 @@ class ServerFile:
     def add(self, id: str, values: Mapping[str, Any]) -> None:
         """Adds an entry after the others."""
         if id in self.entries:
-            display_name = printable(id, 100)
-            raise EditRefused(
-                f"{printable(str(self.path))}: there is a server {display_name!r} already; choose another name"
-            )
+            text = f"there is a server {printable(id, 100)!r} already; choose another name (--name NAME)"
+            raise EditRefused(f"{printable(str(self.path))}: {text}")
         last = next(reversed(self.entries.values()), None)
         if last is not None and isinstance(last.at[-1], int):
             at: KeyPath = (*last.at[:-1], last.at[-1] + 1)
