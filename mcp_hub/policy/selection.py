@@ -17,6 +17,9 @@ from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.uri_rules import UriRules
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
+Prefixes = tuple[tuple[str, str], ...]
+"""Pairs (how names of one server's tools begin: `id/` or `namespace__`, id of the server)."""
+
 
 class Selection(msgspec.Struct, frozen=True, dict=True):
     """Tools that are members of `members` or have one of `member_tags`, and that also have one of `tags`.
@@ -30,6 +33,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
     tags: frozenset[str] | None = None
     expose: Exposed | None = None
     """Which tools the profile lists to its clients; None: the setting of the configuration applies."""
+    prefixes: Prefixes = ()
 
     def has(self, server: Server, route: Route, tags: Collection[str]) -> bool:
         """Returns whether an item of a server is selected."""
@@ -41,7 +45,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
             return self._uris(server.id).admits_some(route.name)
         if route.kind is RESOURCES:
             return self._uris(server.id).admits(route.name)
-        return matches_tool(self._patterns, server, route.name)
+        return matches_tool(self._patterns, server, route.name, self.prefixes)
 
     @cached_property
     def _patterns(self) -> Patterns:
@@ -67,8 +71,17 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
 EVERYTHING: Final = Selection()
 
 
-def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
-    """Returns whether a member of a tool set matches this tool."""
+def prefixes_of(servers: Iterable[Server]) -> Prefixes:
+    """Returns how names of each server's tools begin."""
+    heads = ((head, server.id) for server in servers for head in (f"{server.id}/", names.expose(server.namespace, "")))
+    return tuple((head, id) for head, id in heads if head)
+
+
+def matches_tool(patterns: Patterns, server: Server, name: str, prefixes: Prefixes = ()) -> bool:
+    """Returns whether a member of a tool set matches this tool.
+
+    With `prefixes`, no server can take a name that begins as those of another server do. A rule that refuses has none.
+    """
     local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
     spellings = (
         f"{server.id}/{name}",
@@ -76,7 +89,15 @@ def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
         names.expose(server.namespace, name),
         name,
     )
-    return any(patterns.match(spelling) for spelling in (*spellings, local))
+    return any(
+        patterns.match(spelling) and not _is_of_another(spelling, server, prefixes) for spelling in (*spellings, local)
+    )
+
+
+def _is_of_another(spelling: str, server: Server, prefixes: Prefixes) -> bool:
+    """Returns whether the longest prefix of a name is only that of other servers."""
+    heads = [(len(head), id == server.id) for head, id in prefixes if spelling.startswith(head)]
+    return bool(heads) and not max(heads)[1]
 
 
 class ToolNames:
@@ -145,6 +166,7 @@ def select(
         member_tags=frozenset(member_tags),
         tags=frozenset(tags) if tags else None,
         expose=profiles[profile].expose if profile is not None else None,
+        prefixes=prefixes_of(config.servers),
     )
 
 

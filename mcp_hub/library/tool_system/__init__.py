@@ -18,7 +18,7 @@ from mcp_hub.library.tool_system.formatter import IToolFormatter, ToolFormatter
 from mcp_hub.library.tool_system.tool_types import BaseTool, tool_of
 from mcp_hub.policy.access import tags_of
 from mcp_hub.policy.patterns import Patterns
-from mcp_hub.policy.selection import matches_tool
+from mcp_hub.policy.selection import matches_tool, prefixes_of
 from mcp_hub.protocol.kinds import TOOLS
 
 Json = dict[str, Any]
@@ -173,11 +173,12 @@ class ToolsBySet:
         system = self.config_system or ToolSetMerger(config)
         servers = {server.id: server for server in config.servers}
         cards = [card for server_tools in listed for card in server_tools.tools if card.server in servers]
+        prefixes = prefixes_of(config.servers)
         chosen: dict[tuple[str, str], ToolCard] = {}
         missing: dict[str, str] = {}
         for member in system.merged_tools(tool_sets, tools):
             pattern = Patterns((member,))
-            matches = [card for card in cards if matches_tool(pattern, servers[card.server], card.name)]
+            matches = [card for card in cards if matches_tool(pattern, servers[card.server], card.name, prefixes)]
             chosen |= {(card.server, card.name): card for card in matches if (card.server, card.name) not in chosen}
             if not matches:
                 errors = _unavailable_servers(_owners(member, config.servers), listed)
