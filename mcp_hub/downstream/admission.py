@@ -17,7 +17,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.credentials import is_loopback
 from mcp_hub.config.listen import TOKEN_HOLDER, UNIX, Listen
-from mcp_hub.downstream.peer_principals import PeerPrincipals, Unproven, check_certificates
+from mcp_hub.downstream.peer_principals import PeerPrincipals, Unproven, check_certificates, shows_proxy
 from mcp_hub.downstream.trusted_proxies import TrustedProxies
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
 from mcp_hub.security import ANONYMOUS, Principal
@@ -190,7 +190,7 @@ class Gate:
                 origins.append(value)
             elif name == b"sec-fetch-site":
                 sites.append(value)
-            elif name == b"forwarded" or name.startswith(b"x-forwarded-"):
+            elif shows_proxy(name):
                 is_forwarded = True
         return (
             self._host(hosts, authority, peer)

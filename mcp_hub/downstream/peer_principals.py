@@ -44,7 +44,7 @@ class PeerPrincipals:
         if isinstance(peer, UnixPeer):
             if self._own_uid is None or peer.uid != self._own_uid:
                 return "uid"
-            return "forwarded" if self._behind_proxy or any(_shows_proxy(name) for name, _ in headers) else ANONYMOUS
+            return "forwarded" if self._behind_proxy or any(shows_proxy(name) for name, _ in headers) else ANONYMOUS
         if isinstance(peer, CertifiedPeer):
             principals = {self._by_name[name] for name in peer.names if name in self._by_name}
             if len(principals) != 1:
@@ -53,7 +53,8 @@ class PeerPrincipals:
         return None
 
 
-def _shows_proxy(name: bytes) -> bool:
+def shows_proxy(name: bytes) -> bool:
+    """Returns whether only proxies add a header of this name."""
     return name in _PROXY_HEADERS or name.startswith(b"x-forwarded-")
 
 

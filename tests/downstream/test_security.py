@@ -151,7 +151,7 @@ def test_a_cross_site_request_needs_an_accepted_origin(sites: list[bytes], origi
     assert verdict(Listen(allowed_origins=("https://app.example",)), *lines) == status
 
 
-@pytest.mark.parametrize("name", [b"forwarded", b"x-forwarded-for", b"x-forwarded-host"])
+@pytest.mark.parametrize("name", [b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"])
 def test_a_forwarded_request_needs_a_listener_with_a_token(name: bytes) -> None:
     lines = ((b"host", b"localhost"), (name, b"192.0.2.1"))
     assert verdict(Listen(), *lines) == 403
