@@ -27,6 +27,21 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **%r}), flush=True)
 """
 """A server that answers every request alike."""
+SILENT_LISTS = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        info = {"name": "silent", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    elif asked.get("method") == "server/discover":
+        error = {"code": -32601, "message": "unknown"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+"""A server that answers the handshake, but no list."""
+BROKEN = 'import sys\nfor line in sys.stdin: print(\'{"jsonrpc": "2.0", oops\', flush=True)'
+"""A server whose answers are not valid JSON."""
 ERROR = {"error": {"code": -32603, "message": "no key"}}
 OLD = {"result": {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "old", "version": "1"}}}
 SHORT = {"deadlines": {"connect": "1s", "list": "500ms"}}
@@ -43,10 +58,11 @@ SHORT = {"deadlines": {"connect": "1s", "list": "500ms"}}
         (python("import os; os.close(1); input()"), codes.PROCESS_EXITED),
         (python("import os; os.kill(os.getpid(), 9)"), codes.PROCESS_KILLED),
         (python("import sys; sys.stdin.read()", **SHORT), codes.HANDSHAKE_LATE),
-        (python("for _ in range(20): print('{oops', flush=True)\ninput()"), codes.STDOUT_NOISY),
+        (python(BROKEN), codes.STDOUT_NOISY),
         (python(ANSWERS % ERROR), codes.HANDSHAKE_REFUSED),
         (python(ANSWERS % OLD), codes.NO_COMMON_REVISION),
-        (fake("--list-pause", "5", "--resources", '["a://b"]', **SHORT), codes.LIST_LATE),
+        (python(SILENT_LISTS, **SHORT), codes.LIST_LATE),
+        (fake("--list-pause", "5", "--resources", '["a://b"]', **SHORT), codes.LISTS_INCOMPLETE),
         (fake("--tools", "50", max_frame="2KiB"), codes.MESSAGE_TOO_LARGE),
         (fake("--cursor-loop"), codes.LISTS_INCOMPLETE),
     ],
