@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED, ProtocolError
 from mcp_hub.protocol.era import INPUT_REQUIRED
 from mcp_hub.protocol.frames import PER_VALUE, FrameError, encode, weighs_more
 from mcp_hub.protocol.server_requests import (
@@ -147,12 +147,20 @@ class QuestionRules(msgspec.Struct, frozen=True):
             questions.note(method, "refused", reason=refusal.message)
             raise refusal
 
-    def admit_visit(self, params: Json, questions: CallQuestions) -> Json:
-        """Admits a URL that a server's error asks the client to open, like `admit`; returns the params for the client.
+    def admit_visits(self, error: Json, questions: CallQuestions) -> Json:
+        """Returns a server's error; the URLs that it asks the client to open first are admitted like `admit` does.
 
         Raises:
-            ProtocolError: the URL is refused; the call ends with this error.
+            ProtocolError: a URL is refused; the call ends with this error.
         """
+        data = error["data"] if isinstance(error.get("data"), dict) else {}
+        listed = data.get("elicitations")
+        if error.get("code") != URL_ELICITATION_REQUIRED or not isinstance(listed, list):
+            return error
+        elicitations = [self._admit_visit(visit, questions) if isinstance(visit, dict) else visit for visit in listed]
+        return {**error, "data": {**data, "elicitations": elicitations}}
+
+    def _admit_visit(self, params: Json, questions: CallQuestions) -> Json:
         admitted, entry = _admit(self, ELICITATION, params, _EVERYTHING, questions)
         entry["outcome"] = "passed on"
         return admitted
@@ -266,11 +274,13 @@ def pass_on(
 def pass_on_in_task(
     result: Json, rules: QuestionRules, questions: CallQuestions, capabilities: Mapping[str, Any] = _EVERYTHING
 ) -> Json:
-    """Does the same as `pass_on` for a task that waits for answers; every request about the task repeats them.
+    """Does the same as `pass_on` for a task that waits or has failed; every request about the task repeats it.
 
     By default all capabilities count as declared, because the client declared its own in the call that began the task.
     """
-    requests = result.get("inputRequests")
+    requests, error = result.get("inputRequests"), result.get("error")
+    if isinstance(error, dict):
+        result = {**result, "error": rules.admit_visits(error, questions)}
     if not isinstance(requests, dict) or not requests:
         return result
     admitted: Json = {}

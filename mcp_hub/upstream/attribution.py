@@ -16,7 +16,6 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    URL_ELICITATION_REQUIRED,
     ProtocolError,
     UpstreamAnswered,
 )
@@ -259,17 +258,15 @@ class CallAttribution:
         Raises:
             ProtocolError: the server may not ask for such a visit.
         """
-        data = error.error.get("data")
-        data = data if isinstance(data, dict) else {}
-        listed = data.get("elicitations")
-        if error.code != URL_ELICITATION_REQUIRED or asker is None or not isinstance(listed, list):
+        admitted = self._rules.admit_visits(error.error, questions or CallQuestions())
+        if admitted is error.error:
             return error
-        admit = partial(self._rules.admit_visit, questions=questions or CallQuestions())
-        exposed = [
-            self.elicitations.register(admit(elicitation), asker) if isinstance(elicitation, dict) else elicitation
-            for elicitation in listed
-        ]
-        return UpstreamAnswered({**error.error, "data": {**data, "elicitations": exposed}})
+        if asker is not None:
+            admitted["data"]["elicitations"] = [
+                self.elicitations.register(visit, asker) if isinstance(visit, dict) else visit
+                for visit in admitted["data"]["elicitations"]
+            ]
+        return UpstreamAnswered(admitted)
 
     def add_caller(self, key: Hashable | None) -> None:
         """Notes that the session serves this client from now on."""

@@ -98,6 +98,16 @@ async def test_a_task_can_be_cancelled_and_a_failed_task_reports_its_reason(tmp_
         assert (await finished(client, broken))["error"]["message"] == "This job breaks"
 
 
+async def test_a_non_web_url_in_the_error_of_a_task_is_refused(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        web = (await call(client, "a__protocol_error_job", {"url": "https://example.com/x"}))["taskId"]
+        assert (await finished(client, web))["error"]["data"]["elicitations"][0]["url"] == "https://example.com/x"
+        other = (await call(client, "a__protocol_error_job", {"url": "file:///etc/passwd"}))["taskId"]
+        with pytest.raises(RpcError) as refused:
+            await finished(client, other)
+        assert refused.value.code == -32600
+
+
 REDACTING = """
 def redact(call, result):
     for block in result["content"]:

@@ -62,6 +62,13 @@ async def test_an_elicitation_with_a_non_web_url_is_refused(tmp_path: Path, era:
         assert [message for message in client.notifications if "id" in message] == []
 
 
+async def test_a_non_web_url_in_an_error_is_refused_also_to_a_client_that_cannot_be_asked(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        with pytest.raises(RpcError) as refused:
+            await client.call("a__visit", {"id": "7", "url": "file:///etc/passwd"})
+        assert refused.value.code == -32600
+
+
 async def test_the_url_elicitation_required_error_passes_with_its_ids(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking()) as client:
         arguments = {"id": "7", "url": "https://example.com/y"}
