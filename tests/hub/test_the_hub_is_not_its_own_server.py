@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from mcp_hub.config.discovery import TrustedDirectories, read_executed
 from tests.fakes.client import HUB, PATIENCE, RpcError, fake, free_port, write_config
 from tests.fakes.network import network_hub, sdk
 from tests.hub.guarded import COMMAND, LOOK_AGAIN, check, hubs_below, link, outermost, script
@@ -51,9 +52,13 @@ ENTRIES: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", ENTRIES)
-async def test_an_entry_that_starts_this_hub_is_left_out_before_any_process_starts(tmp_path: Path, way: str) -> None:
+async def test_an_entry_that_starts_this_hub_is_left_out_before_any_process_starts(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     servers = {"other": fake(), "hub": ENTRIES[way](tmp_path, tmp_path / "servers.json")}
     config = write_config(tmp_path, servers)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    TrustedDirectories.of_user().add(read_executed(config))  # else a hub that finds the file there does not use it
     async with outermost(config) as (client, guard):
         assert "other__echo" in (names := await client.tool_names())
         assert not [name for name in names if name.startswith("hub")]
