@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import mmap
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -236,7 +236,7 @@ def _outgrown() -> bool:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # not Linux
         return False
-    return pages * os.sysconf("SC_PAGE_SIZE") > MAX_KEPT
+    return pages * mmap.PAGESIZE > MAX_KEPT
 
 
 def _limit_text(limit: re.Match[str]) -> str:
