@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 100
 """Confirmations that are shown; the others follow when these are answered."""
 MAX_INLINE: Final = 4 * 1024
-"""Bytes of arguments in a row, so that all rows together fit an event; the page asks for longer ones."""
+"""Bytes of names and arguments in a row, so that all rows fit an event; the page asks for longer ones."""
 _WAITING_CALL: Final = "such call that waits, or it was answered meanwhile"
 MAX_ANSWER: Final = 16 * 1024
 """Bytes of an answer."""
@@ -81,8 +81,9 @@ class ConfirmationsPart:
         return {"done": True}
 
     async def arguments(self, page_request: PageRequest) -> Json:
-        """Returns the arguments of a call that waits, whatever their size. Raises PageError."""
-        return {"arguments": self._find(page_request.rest, page_request.session.viewer).question.arguments}
+        """Returns the names and arguments of a call that waits, whatever their size. Raises PageError."""
+        question = self._find(page_request.rest, page_request.session.viewer).question
+        return {"asks": question.tool, "arguments": question.arguments}
 
     def _find(self, id: Any, viewer: Viewer) -> PendingConfirmation:
         """Returns a call that waits for a viewer. Raises PageError."""
@@ -105,7 +106,6 @@ class ConfirmationsPart:
                 "name": call.exposed,
                 "server": call.route.upstream,
                 "tool": call.route.name,
-                "asks": question.tool,
                 "size": question.size,
                 "digest": question.digest,
                 "choices": list(question.choices),
@@ -117,4 +117,5 @@ class ConfirmationsPart:
                 "principal": str(principal_of(call.caller)),
             }
         )
-        return row | {"arguments": question.arguments if question.size <= MAX_INLINE else None}
+        fits = len(question.tool.encode()) + question.size <= MAX_INLINE
+        return row | {"asks": question.tool if fits else None, "arguments": question.arguments if fits else None}

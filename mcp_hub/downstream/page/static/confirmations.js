@@ -73,7 +73,8 @@ export class Confirmations {
     };
     const buttons = choices.map((answer) => button(VERBS[answer] ?? answer, say(answer), answer === "once" ? { class: "primary" } : {}));
     const block = h("pre", { class: "text", tabindex: 0, role: "region", "aria-label": "Arguments" });
-    if (given === null) this.#ask(id, block, buttons, error);
+    const names = h("span", {}, asks ?? "…");
+    if (given === null) this.#ask(id, names, block, buttons, error);
     else block.append(...piecesOf(given));
     const who = [client ?? "A client", principal].filter(Boolean).map((text) => printable(text, 80)).join(", ");
     const program = run ? h("a", { href: `#calls/${encodeURIComponent(run)}` }, "a program") : printable(within ?? "", 40);
@@ -81,7 +82,7 @@ export class Confirmations {
       "article",
       { class: "confirmation", tabindex: -1 },
       h("h2", {}, `May ${printable(name, 120)} be called?`),
-      h("p", {}, `${who}: ${asks}`, within ? [", by ", program] : null, ", since ", moment(since), "."),
+      h("p", {}, `${who}: `, names, within ? [", by ", program] : null, ", since ", moment(since), "."),
       block,
       given === null ? h("p", { class: "quiet" }, `${count(size)} bytes. SHA-256: `, h("code", {}, digest)) : null,
       h("div", { class: "buttons start" }, buttons, h("span", { class: "quiet" }, "Asked because of ", h("code", {}, printable(setting, 120)))),
@@ -89,12 +90,13 @@ export class Confirmations {
     );
   }
 
-  /** Asks for arguments that are too long for an event. Nobody can allow the call before they are there. */
-  async #ask(id, block, buttons, error) {
+  /** Asks for names and arguments that are too long for an event. Nobody can allow the call before they are there. */
+  async #ask(id, names, block, buttons, error) {
     const allowing = buttons.filter((one) => one.textContent !== VERBS.no);
     for (const one of allowing) one.hidden = true;
     try {
-      const { arguments: given } = await this.#app.session.request("GET", `confirmations/${encodeURIComponent(id)}`);
+      const { asks, arguments: given } = await this.#app.session.request("GET", `confirmations/${encodeURIComponent(id)}`);
+      names.textContent = asks;
       block.append(...piecesOf(given));
       for (const one of allowing) one.hidden = false;
     } catch (refusal) {
