@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from mcp import types
 
 from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, post, running
 from tests.downstream.page.opened import Events, OpenPage, ServedHub, served_hub
-from tests.fakes.client import PATIENCE
+from tests.fakes.client import PATIENCE, fake
 from tests.fakes.network import sdk
 from tests.policy.access.test_a_person_is_asked_first import did
 from tests.policy.tries.counted import counting
@@ -162,6 +163,26 @@ async def test_arguments_too_long_for_a_question_are_read_whole_on_the_page_and_
         assert row["digest"] in question.message
         assert "mcp-hub open" in question.message
     assert did(tmp_path) == ["effect"]
+
+
+async def test_a_long_name_is_read_whole_on_the_page(tmp_path: Path) -> None:
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [{"name": "\u043f" * 1000, "inputSchema": {"type": "object"}}]}))
+    async with (
+        served_hub(tmp_path / "hub", {"up": fake("--lists", str(lists))}, confirm=["destructive"]) as served,
+        served.looking() as page,
+        page.events() as events,
+        sdk(f"{served.base}/mcp", "handshake") as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        (tool,) = (await client.list_tools()).tools
+        calling = asyncio.create_task(client.call_tool(tool.name, {}))
+        row = await waiting(events)
+        asks = (await page.found(f"confirmations/{row['id']}"))["asks"]
+        assert asks.count("\\u043f") == 1000
+        assert asks.endswith("of 'up'")
+        assert await answer(page, row, "no") == 200
+        assert (await calling).is_error
 
 
 async def test_a_call_run_from_the_page_with_long_arguments_is_confirmed_above_every_view(tmp_path: Path) -> None:
