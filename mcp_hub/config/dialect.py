@@ -170,7 +170,7 @@ ROOT_KEYS: Final = frozenset({
     "defaults", "serverDefaults",
     "web", "scrape", "tool_sets", "profiles", "skills", "groups", "group_scope", "meta_tools", "state_file",
     "tracing", "output_strategy", "search", "store", "max_hub_depth",
-    "expose", "expose_budget", "expose_always", "always", "expose_recent", "proxy",
+    "expose", "expose_budget", "expose_always", "always", "proxy",
 })  # fmt: skip
 """Keys of the root that belong to no policy."""
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})

@@ -23,6 +23,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, folder_files, read_document
 from mcp_hub.config.dialect import ALIASES, FILE_NAMES, FILTERS, HARMLESS, HARMLESS_ROOTS, ROOTS, TIMEOUTS
+from mcp_hub.config.findings import REMOVED_ROOTS
 from mcp_hub.config.folders import BUILTIN, MCP, NATIVE, TOOLS, find_file_entries
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
@@ -58,9 +59,9 @@ _WHOLE: Final = frozenset({"command", "args", *_TARGETS})
 _SHOWN: Final = frozenset({"name", "id", "transport", "env", *_WHOLE})
 """Keys of an entry that its line shows, or that add nothing to it."""
 _RULES_OF_ROOT: Final = frozenset({
-    *HARMLESS_ROOTS, "on_conflict", "list_wait", "watch", "unread", "tool_sets", "profiles", "groups", "group_scope",
-    "meta_tools", "output_strategy", "max_hub_depth", "expose", "expose_budget", "expose_always", "always",
-    "expose_recent", "blacklist", "tool_blacklist", "confirm", "flows", "screen",
+    *HARMLESS_ROOTS, *REMOVED_ROOTS, "on_conflict", "list_wait", "watch", "unread", "tool_sets", "profiles", "groups",
+    "group_scope", "meta_tools", "output_strategy", "max_hub_depth", "expose", "expose_budget", "expose_always",
+    "always", "blacklist", "tool_blacklist", "confirm", "flows", "screen",
 })  # fmt: skip
 """The same for keys of the root."""
 

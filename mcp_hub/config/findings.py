@@ -21,6 +21,10 @@ _ELSEWHERE: Final = {
     name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
 }
 """Keys of `web` that people write into an entry, beside `web`, or into another mapping."""
+REMOVED_ROOTS: Final = {
+    "expose_recent": "it has no effect any more; write the tools that are always listed as expose_always",
+}
+"""Keys of the root that the hub once had -> what to write in their place."""
 _PLAIN_KEY: Final = re.compile(r"[^\s.:\[\]'\"]+")
 _MIN_SIMILARITY: Final = 0.7
 
@@ -88,6 +92,9 @@ class Findings:
         if (location := _ELSEWHERE.get(str(at[-1]))) is not None:
             text = f"{dotted(at)} has no effect here; write it as {location}"
             self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
+            return
+        if len(at) == 1 and (advice := REMOVED_ROOTS.get(str(at[0]))) is not None:
+            self.warning(at, advice, codes.KEY_UNKNOWN)
             return
         suggestion = nearest(str(at[-1]), known)
         hint = f"; did you mean '{suggestion}'?" if suggestion else " and is ignored"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.config.dialect import HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect
-from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
+from mcp_hub.config.findings import REMOVED_ROOTS, Findings, KeyPath, dotted, is_remark, nearest
 from mcp_hub.config.host_rules import (
     AMP_ROOT,
     GOOSE_ROOT,
@@ -177,9 +177,9 @@ def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, 
     """Warns about unknown root keys. In a file of another host, only those that resemble a key of the hub."""
     hub_keys = ROOT_KEYS | keys.root_names
     known_keys = hub_keys | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
-    is_own_file = roots in ([], ["servers"])
+    is_own_file, resembled = roots in ([], ["servers"]), hub_keys | REMOVED_ROOTS.keys()
     for key in tree:
-        if key not in known_keys and not is_remark(key) and (is_own_file or nearest(key, hub_keys)):
+        if key not in known_keys and not is_remark(key) and (is_own_file or nearest(key, resembled)):
             findings.unknown((key,), hub_keys | set(roots or ROOTS))
 
 

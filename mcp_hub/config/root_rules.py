@@ -144,9 +144,6 @@ class ProfileSettings(Frozen):
     """How the tools are listed to its users; None: as the root sets it."""
 
 
-MAX_RECENT: Final = 50
-
-
 class ExposeSettings(Frozen):
     """Which of the tools that a client may call are listed to it. Tools that are not listed can be called too."""
 
@@ -157,8 +154,6 @@ class ExposeSettings(Frozen):
     """Estimated tokens up to which `auto` lists everything to a client that does not defer tools itself."""
     always: tuple[str, ...] = ()
     """The tools that are listed to every client: `server/tool` patterns, exposed or original names."""
-    recent: Annotated[int, Meta(ge=0, le=MAX_RECENT)] = 0
-    """How many of the tools that a principal used last are listed to it too."""
 
 
 N = TypeVar("N", bound=Frozen)
@@ -229,7 +224,6 @@ EXPOSE_KEYS: Final = {
     "expose_budget": "budget",
     "always": "always",
     "expose_always": "always",
-    "expose_recent": "recent",
 }
 """Keys of the root -> fields of ExposeSettings."""
 

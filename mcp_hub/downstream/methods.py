@@ -176,9 +176,6 @@ class Methods:
             call.within = "hub_call"
         if exchange.era == "modern" and isinstance(state, str) and self.parked_calls.owns(state):
             return await self.parked_calls.resume(state, call, exchange.params.get("inputResponses"))
-        exposure = self._catalogs.exposure
-        if exposure is not None and exposure.recent is not None:
-            exposure.recent.used(exchange.caller.principal, route)
         if (
             exchange.era == "modern"
             and requestable_capabilities(exchange.envelope.capabilities)

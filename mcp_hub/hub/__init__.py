@@ -139,7 +139,7 @@ class Engine:
         has_groups = now.config.groups or self._initial_groups or (self._groups is not None and self._groups.in_use)
         has_tools = now.config.meta_tools or CODE_MODE.of(now.config).enabled
         view = self.groups.now if has_groups or has_tools else None
-        expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
+        expose(self.catalogs, now.config, now.selection, self._exposed)
         self.catalogs.describe = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
@@ -187,8 +187,6 @@ class Engine:
             await self._groups.close()
         if (cache := self._services.kept) is not None:
             await cache.close()
-        if self.catalogs.exposure is not None:
-            await self.catalogs.exposure.close()
         await self.children.close()
 
     def _wake_all(self) -> None:

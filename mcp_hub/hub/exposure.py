@@ -27,8 +27,6 @@ from mcp_hub.text import printable
 if TYPE_CHECKING:
     from mcp_hub.clients import Client
     from mcp_hub.hub.catalogs import Catalogs
-    from mcp_hub.hub.recent_tools import RecentTools
-    from mcp_hub.upstream.catalog_cache import CatalogCache
 
 Json = dict[str, Any]
 
@@ -88,7 +86,6 @@ class Exposure:
         selection: The part of it that is served.
         forced: The mode that the command line demands for everybody.
         whole_of: Returns the catalog of a caller as if all groups were active.
-        cache: Where the tools that principals used last are kept between runs; None: nowhere.
         former: The exposure before it; what clients were given stays if the settings are the same.
     """
 
@@ -98,7 +95,6 @@ class Exposure:
         selection: Selection,
         forced: Exposed | None,
         whole_of: Callable[[Hashable | None], Catalog],
-        cache: CatalogCache | None = None,
         former: Exposure | None = None,
     ) -> None:
         settings = config.expose
@@ -120,15 +116,6 @@ class Exposure:
         self._over_budget: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_names: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
-        self.recent: RecentTools | None = None
-        """The tools that each principal used last; None if they are not listed to it."""
-        same = former is not None and former.settings[0] == settings
-        if same and former is not None:
-            self.recent = former.recent
-        elif settings.recent and not self.concerns_nobody:
-            from mcp_hub.hub.recent_tools import RecentTools
-
-            self.recent = RecentTools(settings.recent, cache.directory if cache is not None else None, config.path)
         if former is not None and former.settings == self.settings:
             self._last_listings, self._reported = former._last_listings, former._reported
             self.large_bytes, self.large_count = former.large_bytes, former.large_count
@@ -158,9 +145,8 @@ class Exposure:
             listing, few = self._full_listing(catalog), None
         else:
             always = await in_slices(self._always_in(catalog))
-            names = self._recent_in(catalog, caller) if few is None else few
-            names = [tool_name for tool_name in names if catalog.item_of(TOOLS, tool_name) is not None]
-            few = tuple(dict.fromkeys((*always, *names) if few is None else (*names, *always)))
+            kept = [tool_name for tool_name in few or () if catalog.item_of(TOOLS, tool_name) is not None]
+            few = tuple(dict.fromkeys((*kept, *always)))
             listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
         self._remember(caller, name, _LastListing(ref(catalog), ref(listing), now, few))
@@ -174,11 +160,6 @@ class Exposure:
             del by_client[next(iter(by_client))]
         if len(self._last_listings) > MAX_REMEMBERED:
             self._last_listings.popitem(last=False)
-
-    async def close(self) -> None:
-        """Waits until the tools that were used last are saved, for a bounded time."""
-        if self.recent is not None:
-            await self.recent.close()
 
     def forget(self, caller: Hashable) -> None:
         """Forgets what a client that is gone was listed."""
@@ -222,14 +203,6 @@ class Exposure:
                     matching.append(entry.exposed)
             names = self._always_names[catalog] = tuple(matching)
         return names
-
-    def _recent_in(self, catalog: Catalog, caller: Hashable | None) -> Iterable[str]:
-        """Returns the names of the listed tools that a caller's principal used last."""
-        if self.recent is None:
-            return ()
-        listed = set(catalog.names(TOOLS))
-        exposed = (catalog.exposed(route) for route in self.recent.of(principal_of(caller)))
-        return [name for name in exposed if name in listed and name is not None]
 
     # --- lists -------------------------------------------------------------------------------------------------
 
@@ -373,15 +346,13 @@ def own_route(
     return Route(OWN, TOOLS, exposed) if exposed != RUN or exposure.mode(caller) == "code" else None
 
 
-def expose(
-    catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None, cache: CatalogCache | None
-) -> None:
+def expose(catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None) -> None:
     """Applies the exposure of a configuration to the lists of tools. Notifies clients if its settings have changed.
 
     `forced` is the mode that the command line demands for every client.
     """
     former_exposure = catalogs.exposure
-    exposure = Exposure(config, selection, forced, catalogs.full_catalog, cache, former_exposure)
+    exposure = Exposure(config, selection, forced, catalogs.full_catalog, former_exposure)
     catalogs.exposure = now = None if exposure.concerns_nobody else exposure
     if (now.settings if now is not None else None) != (
         former_exposure.settings if former_exposure is not None else None

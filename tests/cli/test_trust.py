@@ -248,7 +248,7 @@ def test_rules_and_the_order_of_keys_do_not_ask_again(project: Project) -> None:
     TrustedDirectories.of_user().add(read_executed(project.file))
     entry = {"disable_tools": ["x"], "timeout": 3, **dict(reversed(A.items())), "enabled": False, "tags": ["x"]}
     for tools in (["x"], {"x": True}, {"x": {"name": "y", "description": "It is {fast}.", "timeout": 3}}):
-        project.writes({"a": {**entry, "tools": tools}}, expose="all", blacklist={"a": "y"})
+        project.writes({"a": {**entry, "tools": tools}}, expose="all", expose_recent=3, blacklist={"a": "y"})
         assert trusts(project), tools
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub import codes
 from mcp_hub.config import default_path
 from mcp_hub.config.discovery import TrustedDirectories, read_executed
 from mcp_hub.errors import ConfigError
@@ -54,6 +55,13 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) 
         "servers.yaml:7: servers.git.qwertz is not known and is ignored",
         "servers.yaml:8: listen.prot is not known; did you mean 'port'?",
     )
+
+
+def test_a_removed_key_is_a_warning_with_what_to_write_instead(tmp_path: Path) -> None:
+    for name, root in (("servers.json", "servers"), ("mcp.json", "mcpServers")):
+        (warning,) = read(tmp_path, f'{{"expose_recent": 3, "{root}": {{"a": {{"command": "x"}}}}}}', name).warnings
+        assert warning.code == codes.KEY_UNKNOWN
+        assert "expose_always" in warning
 
 
 def test_a_misplaced_web_key_is_reported_with_its_correct_place(tmp_path: Path) -> None:

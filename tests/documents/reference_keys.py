@@ -29,7 +29,7 @@ OF_ROOT: Final[Mapping[str, Sequence[str]]] = {
         "pins", "screen",
     ),
     "What clients are listed": (
-        "expose", "expose_budget", "expose_always", "expose_recent", "meta_tools", "search", "code_mode",
+        "expose", "expose_budget", "expose_always", "meta_tools", "search", "code_mode",
         "output_strategy",
     ),
     "The network": ("listen", "unread", "store", "proxy", "web", "fallback", "token_store", "token_dir"),
@@ -71,7 +71,6 @@ OF_OTHER_PROGRAMS: Final[Mapping[str, str]] = {
 DEFAULTED: Final[Mapping[str, str]] = {
     "expose": "`auto`",
     "expose_budget": "`8000`",
-    "expose_recent": "`0`",
     "tools_dir": "`tools` beside the file, its folders only",
     "cache_dir": "the user's cache directory",
     "proxy": "`HTTPS_PROXY` and its like",
@@ -105,7 +104,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "expose": settings.meanings(ExposeSettings)["mode"],
     "expose_budget": settings.meanings(ExposeSettings)["budget"],
     "expose_always": settings.meanings(ExposeSettings)["always"],
-    "expose_recent": settings.meanings(ExposeSettings)["recent"],
     "listen": "The listener for a network: [its settings](settings-listen.md), or a text `HOST:PORT`.",
 }
 """Key of the root that no model has, or that users read of otherwise -> its meaning."""
@@ -137,7 +135,7 @@ SEE_ALSO: Final[Mapping[str, str]] = {
     "labels": "trust.md#flows-limit-what-one-session-may-combine", "pins": "trust.md#pins-detect-changed-definitions",
     "screen": "trust.md#screen-find-suspicious-texts", "expose": "context.md#what-is-listed",
     "expose_budget": "context.md#what-is-listed", "expose_always": "context.md#what-is-listed",
-    "expose_recent": "context.md#what-is-listed", "meta_tools": "groups.md#clients-that-read-the-list-only-once",
+    "meta_tools": "groups.md#clients-that-read-the-list-only-once",
     "search": "context.md#finding-tools", "code_mode": "context.md#programs-that-call-tools",
     "output_strategy": "formats.md#toolformatter", "max_hub_depth": "configuration.md#hubs-behind-hubs",
     "tools_dir": "tools.md", "skills": "tools.md#skills", "proxy": "networks.md#behind-a-companys-proxy",

@@ -29,7 +29,7 @@ HUB: Final = (
     "tests.fakes.watched:warm", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
     "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "jsonschema_rs", "platformdirs.unix", "uvloop",
     "watchfiles", "mcp_hub.cli.report", "mcp_hub.cli.service_manager", "mcp_hub.hub.groups.meta_tools",
-    "mcp_hub.hub.groups.tool_search", "mcp_hub.hub.recent_tools", "mcp_hub.clients.table",
+    "mcp_hub.hub.groups.tool_search", "mcp_hub.clients.table",
     "mcp_hub.transport.http_link", "mcp_hub.transport.sse_link", "anyio._backends._asyncio", "encodings.idna",
     "encodings.utf_8_sig",
 )  # fmt: skip

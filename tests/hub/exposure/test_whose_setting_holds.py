@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,15 @@ async def test_a_changed_expose_setting_changes_the_lists_and_notifies_clients(t
         assert await names(client) == META
 
 
+async def test_a_file_with_the_removed_key_expose_recent_starts_and_is_told_what_to_write(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": fake()}, expose_recent=3, expose="search")
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        assert await names(client) == META
+    assert re.search(r"expose_recent: .*expose_always", client.stderr.decode())
+    async with spawned([*HUB, "serve", "--strict", "--config", str(config)]) as client:
+        assert await client.exited() == 2
+
+
 @pytest.mark.parametrize(
     ("root", "said"),
     [
@@ -90,8 +100,6 @@ async def test_a_changed_expose_setting_changes_the_lists_and_notifies_clients(t
         ({"expose_budget": 0}, "expose_budget"),
         ({"expose_budget": "large"}, "expose_budget"),
         ({"expose_always": {"a": 1}}, "expose_always"),
-        ({"expose_recent": 51}, "expose_recent"),
-        ({"expose_recent": -1}, "expose_recent"),
         ({"profiles": {"p": {"tools": ["a/*"], "expose": "some"}}}, "profiles.p.expose"),
         ({"listen": {"principals": {"p": {"token": TOKENS["bob"], "expose": 5}}}}, "listen.principals.p.expose"),
     ],
