@@ -1,4 +1,5 @@
-/** A control that has just moved or appeared does nothing for a moment: the click was meant for what stood there before. */
+/** A control that has just moved or appeared does nothing for a moment: the click was meant for what stood there before.
+ * A key is meant for the control with the focus, wherever that has moved. So keys wait only for controls that appeared. */
 
 /** Milliseconds for which it does nothing. */
 const DEAD = 700;
@@ -6,7 +7,7 @@ const DEAD = 700;
 const SLACK = 8;
 const CONTROLS = "button, a[href]";
 
-/** Where each control was at the last look, and since when: `{left, top, since}`. */
+/** Where each control was at the last look, since when, and when it appeared: `{left, top, since, appeared}`. */
 let places = new Map();
 /** Whether the document has changed since then. Without a change, what moves is scrolled. */
 let changed = false;
@@ -45,7 +46,8 @@ function look() {
     if (width === 0) continue;
     const place = before.get(control);
     const stayed = place !== undefined && Math.abs(place.left - left) <= SLACK && Math.abs(place.top - top) <= SLACK;
-    places.set(control, stayed ? place : { left, top, since: place === undefined || changed ? now : place.since });
+    const since = place === undefined || changed ? now : place.since;
+    places.set(control, stayed ? place : { left, top, since, appeared: place?.appeared ?? now });
   }
   changed = scheduled = false;
   mark();
@@ -68,7 +70,9 @@ function mark() {
 
 function stop(event) {
   if (changed) look();
-  if (event.target.closest?.(CONTROLS)?.getAttribute("aria-disabled") !== "true") return;
+  const place = places.get(event.target.closest?.(CONTROLS));
+  const byKey = event.detail === 0;
+  if (place === undefined || performance.now() - (byKey ? place.appeared : place.since) >= DEAD) return;
   event.preventDefault();
   event.stopImmediatePropagation();
 }

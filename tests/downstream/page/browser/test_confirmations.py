@@ -152,6 +152,25 @@ async def test_a_confirmation_survives_a_page_reload_and_is_answered_with_the_ke
         await expect(looker.page.locator("[role=tab][aria-selected=true]")).to_be_focused(timeout=WAIT)
 
 
+async def test_a_focused_control_answers_the_keyboard_although_it_has_just_moved(
+    looker: Looker, hub: WatchedHub
+) -> None:
+    async with hub.visitor() as visitor:
+        call = calling(visitor, "files__effect")
+        allow = waiting(looker).get_by_role("button", name="Allow once")
+        await expect(allow).to_be_enabled(timeout=WAIT)
+        await allow.focus()
+        await looker.page.evaluate(
+            """() => {
+                const above = document.createElement("p");
+                above.textContent = "This moves the rest of the page.";
+                document.body.prepend(above);
+            }"""
+        )
+        await looker.page.keyboard.press("Enter")
+        assert not (await result(call)).get("isError")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_a_confirmation_shows_arguments_as_text_and_is_accessible(
     browser: Browser, hub: WatchedHub, scheme: str
