@@ -19,7 +19,6 @@ from mcp_hub.downstream import (
 )
 from mcp_hub.downstream.event_stream import EventLog, Outbox
 from mcp_hub.downstream.handshake_session import REMEMBERED, Resumable
-from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, Overloaded, ProtocolError
 from mcp_hub.policy.quotas import LARGE, QueuedAnswer, Share
 from mcp_hub.protocol.era import Era
@@ -52,7 +51,6 @@ class Responder:
         self._idle: asyncio.Future[None] | None = None
         self._prime_timeouts = TimeoutQueue(lambda: PRIME_AFTER)
         self._keep_alive_timeouts = TimeoutQueue(lambda: event_stream.KEEP_ALIVE)
-        self._lists = ListCompressor()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -126,9 +124,6 @@ class Responder:
                 self._idle.set_result(None)
         data = None if answer is None else encode_answer(share, answer, payload)
         code = 202 if answer is None else 500 if failed else 200 if status is None else status(answer)
-        lines, is_list = None, request.head.takes_gzip and isinstance(payload, dict) and payload.get("method") in LISTS
-        if is_list and not writer.streams and data is not None and len(data) >= WORTH:
-            data, lines = await self._lists.shortened(data, answer)
         del answer  # only the text is kept until it is read
         if writer.streams:
             writer.put_answer(data)
@@ -138,7 +133,7 @@ class Responder:
         queued = QueuedAnswer(len(data)) if data is not None and len(data) >= LARGE else None
         if queued is not None:
             share.watch(queued)
-        await reply.send(code, data or b"", JSON, lines)
+        await reply.send(code, data or b"", JSON)
 
     async def drained(self) -> None:
         """Waits until no request is being answered; not bounded in time."""

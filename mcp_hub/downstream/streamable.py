@@ -17,7 +17,7 @@ from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest
-from mcp_hub.transport.http1.heads import is_json, takes_gzip
+from mcp_hub.transport.http1.heads import is_json
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -53,7 +53,6 @@ class HeadFacts(msgspec.Struct, frozen=True):
             is_json(request.values(b"content-type")),
         )
         request.head.facts = facts
-        request.head.takes_gzip = takes_gzip(request.values(b"accept-encoding"))
         return facts
 
 

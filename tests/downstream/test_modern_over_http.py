@@ -36,6 +36,15 @@ async def test_a_modern_request_is_answered_without_a_session() -> None:
         assert served.dispatcher.joined == []
 
 
+async def test_no_answer_is_compressed_even_if_the_client_accepts_it() -> None:
+    async with serving() as served:
+        for lines, body in (tool("echo", {"text": "x" * 5000}), modern("tools/list")):
+            answer = await fetch(served, "POST", "/mcp", [*lines, ("Accept-Encoding", "gzip, deflate, *")], body)
+            assert answer.status == 200
+            assert "result" in answer.json
+            assert "content-encoding" not in answer.headers
+
+
 SOUND = tool("echo")[0]
 FAULTS: dict[str, tuple[Lines, int]] = {
     "no version": (without(SOUND, "MCP-Protocol-Version"), errors.HEADER_MISMATCH),

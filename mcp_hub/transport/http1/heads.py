@@ -57,7 +57,7 @@ class RequestHead:
 
     __slots__ = (
         *("_accepted", "_by_name", "_text", "_values", "authority", "facts", "in_chunks", "lines", "method", "passed"),
-        *("path", "peer", "prefix", "query", "route", "size", "takes_gzip", "target"),
+        *("path", "peer", "prefix", "query", "route", "size", "target"),
     )
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
@@ -85,8 +85,6 @@ class RequestHead:
         self._values: dict[bytes, list[str]] = {}
         self._text: list[tuple[str, str]] | None = None
         self._accepted: dict[bytes, bool] = {}
-        self.takes_gzip = False
-        """Whether the client accepts gzip. Set by `route`."""
 
     def raw(self, name: bytes) -> list[bytes]:
         """Returns every value of one header (name in lower case), unchanged and in order."""
@@ -237,18 +235,6 @@ def accepts(values: list[str], *, kind: bytes) -> bool:
 def is_json(values: list[str]) -> bool:
     """Returns whether there is exactly one Content-Type and it is JSON, whatever its parameters."""
     return len(values) == 1 and values[0].partition(";")[0].strip().lower() == "application/json"
-
-
-def takes_gzip(values: list[str]) -> bool:
-    """Returns whether the values of Accept-Encoding allow gzip. Without the header, gzip is not used."""
-    any_coding = False
-    for item in ",".join(values).split(","):
-        name, *parameters = (part.strip().lower() for part in item.split(";"))
-        if name in ("gzip", "x-gzip"):
-            return not any(_is_zero(parameter) for parameter in parameters)
-        if name == "*":
-            any_coding = not any(_is_zero(parameter) for parameter in parameters)
-    return any_coding
 
 
 def _is_zero(parameter: str) -> bool:
