@@ -20,7 +20,6 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Message, encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import SERVER_KEY
-from mcp_hub.protocol.server_requests import ELICITATION
 from mcp_hub.security import Principal
 from mcp_hub.transport.http1.exchange import ClientGone
 from mcp_hub.version import VERSION
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 CLIENT: Final = {"name": "mcp-hub page", "version": VERSION}
 """The client info of the page, for servers and records."""
-CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}}
 MAX_RUNS: Final = 4
 """Runs of one session at the same time. Browsers have six connections, of which events and answers need two."""
 HEARTBEAT: Final = 15.0
@@ -43,13 +42,6 @@ PAUSE: Final = 0.1
 MAX_ANSWER: Final = 1024 * 1024
 """Bytes of the answer to a question."""
 ACTIONS: Final = ("accept", "decline", "cancel")
-SAMPLING_SCHEMA: Final[Json] = {
-    "type": "object",
-    "properties": {"text": {"type": "string", "title": "Answer in place of a model"}},
-    "required": ["text"],
-}
-"""The form in which a person answers a sampling request in place of a model."""
-DECLINED: Final = {"code": -1, "message": "User rejected sampling request"}
 
 
 class Question(msgspec.Struct, eq=False):
@@ -68,10 +60,6 @@ class Question(msgspec.Struct, eq=False):
         params: Json = raw_params if isinstance(raw_params, dict) else {}
         meta = params.get("_meta")
         server = meta.get(SERVER_KEY) if isinstance(meta, dict) else None
-        if self.request["method"] != ELICITATION:
-            prompt = {key: params[key] for key in ("systemPrompt", "messages") if key in params}
-            text = f"{server} asks a model: {encode(prompt).decode()}"
-            return {"id": self.id, "server": server, "mode": "form", "message": text, "schema": SAMPLING_SCHEMA}
         facts = {"id": self.id, "server": server, "message": params.get("message", "")}
         if params.get("mode") == "url":
             return {**facts, "mode": "url", "url": params.get("url")}
@@ -80,19 +68,10 @@ class Question(msgspec.Struct, eq=False):
     def give(self, action: str, content: Any) -> None:
         """Answers the question."""
         self.answered = True
+        has_content = action == "accept" and isinstance(content, dict)
+        result = {"action": action, **({"content": content} if has_content else {})}
         caller = self.run.caller
-        caller.take_answer(self._answer(action, content))
-
-    def _answer(self, action: str, content: Any) -> Message:
-        head: Message = {"jsonrpc": "2.0", "id": self.request["id"]}
-        if self.request["method"] == ELICITATION:
-            has_content = action == "accept" and isinstance(content, dict)
-            return {**head, "result": {"action": action, **({"content": content} if has_content else {})}}
-        if action != "accept":
-            return {**head, "error": DECLINED}
-        text = str(content.get("text", "")) if isinstance(content, dict) else ""
-        message = {"role": "assistant", "content": {"type": "text", "text": text}}
-        return {**head, "result": {**message, "model": "a person", "stopReason": "endTurn"}}
+        caller.take_answer({"jsonrpc": "2.0", "id": self.request["id"], "result": result})
 
 
 class RunsPart:

@@ -264,19 +264,14 @@ async def test_an_elicitation_can_be_declined_and_a_url_elicitation_shows_its_ur
         assert "error" in json.loads(data["content"][0]["text"])
 
 
-async def test_a_sampling_request_is_answered_or_declined_by_the_person_at_the_page(tmp_path: Path) -> None:
+async def test_a_sampling_request_of_a_tool_run_on_the_page_is_refused(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": {"type": "text", "text": "What is 2 and 2?"}}]
     sample = {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": 5}}
     async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
-        for action, content, expected in (("accept", {"text": "four"}, "four"), ("cancel", None, "rejected")):
-            async with running(page, "a__ask", sample) as run:
-                question = await run.until("question")
-                assert "What is 2 and 2?" in question["message"]
-                assert question["schema"]["required"] == ["text"]
-                body = {"id": question["id"], "action": action, "content": content}
-                assert (await post(page, "answer", body)).status_code == 200
-                _, data = await run.end()
-            assert expected in data["content"][0]["text"]
+        async with running(page, "a__ask", sample) as run:
+            name, data = await run.end()
+        assert name == "result"
+        assert "error" in json.loads(data["content"][0]["text"])
 
 
 async def test_a_tool_that_has_to_be_confirmed_is_confirmed_in_the_page(tmp_path: Path) -> None:
