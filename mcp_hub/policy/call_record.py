@@ -219,10 +219,8 @@ class RecordBuilder:
         return redacted
 
     def text(self, text: str) -> str:
-        """Returns a redacted text of at most `MAX_TEXT` characters."""
-        # Cut after redaction: a secret that crosses the cut must not be shown in part.
-        redacted = self._redaction.beginning(text, 16 * MAX_TEXT)
-        return redacted if len(redacted) <= MAX_TEXT else f"{redacted[:MAX_TEXT]}…"
+        """Returns a redacted text of at most `MAX_TEXT` characters, and `…` if it was longer."""
+        return self._redaction.beginning(text, MAX_TEXT)
 
 
 def outcome(call: Call, error: BaseException | None, result: Json | None) -> Outcome:

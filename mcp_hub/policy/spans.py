@@ -207,8 +207,7 @@ class Spans:
         return attributes
 
     def _text(self, text: str, limit: int = MAX_TEXT) -> str:
-        redacted = self._redaction.beginning(text, 16 * limit)
-        return _encodable(redacted if len(redacted) <= limit else f"{redacted[:limit]}…")
+        return _encodable(self._redaction.beginning(text, limit))
 
 
 def _json(value: Any) -> str:

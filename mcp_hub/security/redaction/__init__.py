@@ -231,12 +231,18 @@ class Redactor:
         return hide_likely_secrets(LEARNED.current.mask(self._secrets.mask(text, cut=True), cut=True))
 
     def beginning(self, text: str, size: int) -> str:
-        """Does what `text` does, for at most the first `size` characters; a secret that crosses the cut is hidden."""
-        return self.text(text) if len(text) <= size else self.text(text[:size] + CUT).removesuffix(CUT)
+        """Does what `text` does, with `…` in place of what is beyond `size` characters.
 
-    @property
-    def _window(self) -> int:
-        return max(self._secrets.reach, LEARNED.current.reach) + 4 * MAX_STRING
+        A secret that crosses the end of what is searched is not found. So more than `size` is searched, and as much as
+        one may take is left out at the end, but for those that were found.
+        """
+        reach = max(self._secrets.reach, LEARNED.current.reach)
+        searched = 5 * size + reach
+        redacted = self.text(text if len(text) <= searched else text[:searched] + CUT)
+        if len(text) > searched:
+            certain = max(len(redacted) - reach, redacted.rfind(MASK) + len(MASK), 0)
+            return redacted[: min(size, certain)] + CUT
+        return redacted if len(redacted) <= size else redacted[:size] + CUT
 
     def value(self, value: Any, budget: int = BUDGET) -> Any:
         """Returns a copy of a JSON value of at most `budget` bytes as ASCII JSON (at least 64).
@@ -357,12 +363,10 @@ class Redactor:
             redacted = self.text(text)
             if len(redacted) <= _SHORT:
                 return redacted, len(encode_basestring_ascii(redacted))
-        window = self._window
-        # The search comes before the shortening, because half a secret would not be recognised.
-        redacted = self.beginning(text, window)
         limit = MAX_STRING
-        if length > window or len(redacted) > limit:
-            redacted = _shorten(redacted, limit, length)
+        redacted = self.beginning(text, limit)
+        if len(redacted) > limit or (length > limit and redacted.endswith(CUT)):
+            redacted = _shorten(redacted.removesuffix(CUT), limit, length)
         cost = len(encode_basestring_ascii(redacted))
         while cost > room and limit > 0:
             limit //= 2

@@ -136,6 +136,17 @@ def test_no_encoding_of_any_secret_survives_redaction(secret: str, name: str, be
         assert MASK in redacted
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_a_text_cut_anywhere_shows_no_beginning_of_a_secret_in_any_encoding(name: str) -> None:
+    form = FORMS[name]("sécret-of-€-" * 3)
+    redactor = Redactor(["sécret-of-€-" * 3, "another-one"])
+    for before in range(50, 310, 23):
+        text = f"{'~' * before} | {form} | {'after ' * 1_000}"
+        shown = redactor.beginning(text, 300)
+        assert len(shown) == 301
+        assert redactor.text(text).startswith(shown.removesuffix("…"))
+
+
 @pytest.mark.parametrize(
     "text",
     [
