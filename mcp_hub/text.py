@@ -22,6 +22,8 @@ def printable(text: str, limit: int = 500) -> str:
     cut = text[:limit]
     if not cut.isprintable():
         cut = "".join(char if unicodedata.category(char) not in _HIDDEN else _escape(char) for char in cut)
+    if not cut.isascii():
+        cut = _INVISIBLE_BUT_STYLES.sub(_escaped_match, cut)
     return cut + "…" if len(text) > limit else cut
 
 
@@ -60,10 +62,10 @@ def _escape(char: str) -> str:
 
 
 def json_escaped(text: str, keep: str = "") -> str:
-    """Returns a JSON text in which unprintable characters are JSON escapes, except those in `keep`."""
-    if text.isprintable():
+    """Returns a JSON text in which characters that cannot be seen are JSON escapes, except those in `keep`."""
+    if text.isprintable() and text.isascii():
         return text
-    return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if _is_seen(char) or char in keep else json.dumps(char)[1:-1] for char in text)
 
 
 def new_lines(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
@@ -88,8 +90,15 @@ _MARKS: Final = frozenset("\u061c\u200e\u200f")
 _JOINERS: Final = frozenset("\u200c\u200d")
 """Used in Arabic, Persian and Indic scripts, and in composed emoji."""
 _EMOJI_STYLE: Final = frozenset("\ufe0e\ufe0f")
-_BLANKS: Final = frozenset("\u115f\u1160\u17b4\u17b5\u180e\u2800\u3164\uffa0\u034f")
-"""Invisible, though letters or symbols by category: fillers, the empty Braille cell, the grapheme joiner."""
+_FILLERS: Final = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff"
+)
+_INVISIBLE: Final = re.compile(f"[{_FILLERS}\ufe0e\ufe0f]")
+"""Characters that cannot be seen, though they are letters, marks or symbols by category: fillers, the empty Braille
+cell, the grapheme joiner, variation selectors. With those of `_HIDDEN` they are Unicode's Default_Ignorable_Code_Point.
+"""
+_INVISIBLE_BUT_STYLES: Final = re.compile(f"[{_FILLERS}]|(?<![\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]")
+"""The same without the styles of emoji, which belong to the symbol before them."""
 _FIRST_WITH_JOINERS: Final = 0x0600
 """Scripts before this code point (Latin, Greek, Cyrillic) use no joiners."""
 _RTL: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
@@ -138,8 +147,8 @@ def hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> I
             yield kind, position - 1
 
 
-def _is_variation(code: int) -> bool:
-    return 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF
+def _is_seen(char: str) -> bool:
+    return char.isprintable() and _INVISIBLE.match(char) is None
 
 
 def _kind(before: str, char: str, name: bool) -> str | None:
@@ -153,7 +162,7 @@ def _kind(before: str, char: str, name: bool) -> str | None:
         return None if not name and before and ord(before) >= _FIRST_WITH_JOINERS else INVISIBLE
     if char in _EMOJI_STYLE:
         return None if not name and before and (before in "0123456789#*" or not before.isascii()) else INVISIBLE
-    if _is_variation(code) or char in _BLANKS:
+    if _INVISIBLE.match(char) is not None:
         return INVISIBLE
     category = unicodedata.category(char)
     if category in ("Cc", "Zl", "Zp"):
@@ -188,8 +197,7 @@ class _Unseen(dict[int, int | str]):
 
     def __missing__(self, code: int) -> int | str:
         char = chr(code)
-        is_seen = char.isprintable() and char not in _BLANKS and char != "·" and not _is_variation(code)
-        return code if is_seen else _escape(char)
+        return code if _is_seen(char) and char != "·" else _escape(char)
 
 
 _UNSEEN: Final = _Unseen()
