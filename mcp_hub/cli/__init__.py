@@ -43,7 +43,6 @@ COMMANDS = {
     "install": "put the hub into the file of a client",
     "uninstall": "take the hub out of the file of a client",
     "undo": "restore the files that the last command changed",
-    "manifests": "print the Kubernetes objects for several replicas",
     "completion": "print the script with which bash, zsh or fish completes commands, servers and tools",
     "browser": "say which browser the built-in server uses, or install one",
 }
@@ -54,8 +53,9 @@ OTHER_NAMES: Final = {
     **dict.fromkeys(("rm", "delete"), "remove"),
     **dict.fromkeys(("init", "config"), "setup"),
     **{"connect": "install", "upgrade": "update", "auth": "login", "version": "--version"},
+    "manifests": "the files of docs/examples/kubernetes in the repository, for `kubectl apply -k`",
 }
-"""Commands of other programs, and what does the same here: the error for an unknown command names it."""
+"""Commands of other programs and former versions, and what does the same: the error for an unknown command names it."""
 
 OK, FAILED, BAD_INPUT, UNCONFIRMED, STALE = 0, 1, 2, 3, 4
 

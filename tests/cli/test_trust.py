@@ -63,7 +63,7 @@ def test_all_that_a_directory_starts_is_shown_whole(person: Person, project: Pro
         assert text in done.stdout
 
 
-COMMANDS = ["check", "doctor", "tools", "tokens", "call theirs__x", "pin --diff", "manifests", "update --yes"]
+COMMANDS = ["check", "doctor", "tools", "tokens", "call theirs__x", "pin --diff", "update --yes"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

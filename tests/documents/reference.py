@@ -20,7 +20,7 @@ GENERATED_NOTE: Final = "`scripts/reference` generates this page from {source}."
 COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "commands-run": (
         "Commands that run and inspect the hub",
-        ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "manifests", "completion"),
+        ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "completion"),
     ),
     "commands-tools": (
         "Commands about tools and servers",
