@@ -113,8 +113,16 @@ _LOOKALIKES: Final = str.maketrans({
     "\u0415": "E", "\u041a": "K", "\u041c": "M", "\u041d": "H", "\u041e": "O", "\u0420": "P", "\u0421": "C",
     "\u0422": "T", "\u0425": "X", "\u0406": "I", "\u03b1": "a", "\u03bf": "o", "\u03bd": "v", "\u03c1": "p",
     "\u03b9": "i", "\u0391": "A", "\u0395": "E", "\u0399": "I", "\u039f": "O", "\u03a1": "P", "\u03a4": "T",
+    "\u043a": "k", "\u051b": "q", "\u051d": "w", "\u0261": "g", "\u0131": "i", "\u0585": "o", "\u057d": "u",
+    "\u0570": "h", "\u03ba": "k", "\u03c4": "t", "\u03c5": "u", "\u039a": "K", "\u039c": "M", "\u039d": "N",
+    "\u0392": "B", "\u0396": "Z", "\u0397": "H", "\u03a5": "Y", "\u03a7": "X",
 })  # fmt: skip
-"""Letters of other scripts that look like Latin ones."""
+"""Letters of other scripts that look like Latin ones, a part of https://www.unicode.org/Public/security/16.0.0/."""
+
+
+def latin_lookalike(text: str) -> str:
+    """Returns a text, normalised by NFKC, with Latin letters in place of those of other scripts that look like them."""
+    return normalized(text).translate(_LOOKALIKES)
 
 
 def find_hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> list[tuple[str, int]]:
@@ -282,7 +290,7 @@ def fold_text(text: str) -> Generator[None, None, tuple[str, bool]]:
         end = start + _STEP
         if end < len(text) and (blank := text.rfind(" ", start + 1, end)) != -1:
             end = blank  # a word, and an accent with its letter, stay in one part
-        part = normalized(text[start:end]).translate(_LOOKALIKES)
+        part = latin_lookalike(text[start:end])
         part = "".join(char for char in part if char in _LAYOUT or unicodedata.category(char) not in _IGNORED)
         parts.append(part[: max(0, remaining)])
         remaining -= len(part)

@@ -285,9 +285,7 @@ class Merge:
                 continue
             first = first_claims.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
             if first.route.upstream != claim.route.upstream:
-                problem = (
-                    f"its name looks like {first.preferred_name!r} of {first.route.upstream!r}: only case or '_' differ"
-                )
+                problem = f"its name looks like {first.preferred_name!r} of {first.route.upstream!r}"
                 self._find(claim.item, problem, code=codes.NAME_CONFUSABLE)
 
     def _find(

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from mcp_hub.security.urls import decoded_but_delimiters
-from mcp_hub.text import normalized
+from mcp_hub.text import latin_lookalike
 
 MAX_LENGTH: Final = 64
 """Characters that the strictest client allows in a tool's name."""
@@ -27,6 +27,7 @@ URI_PREFIX: Final = "mcp-hub://"
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 _RUN: Final = re.compile(r"_{2,}")
+_SIMILAR: Final = str.maketrans("01-", "ol_")
 _HASH_LENGTH: Final = 8
 
 
@@ -50,9 +51,12 @@ def renamed(namespace: str, name: str, attempt: int = 0) -> str:
 
 
 def lookalike(namespace: str, name: str) -> str:
-    """Returns a key that is equal for names that look alike: they differ by case, by NFKC, or by where `_` stands."""
-    legal = _ILLEGAL.sub("_", normalized(_full(namespace, name)))
-    return _RUN.sub("_", legal).casefold()
+    """Returns a key that is equal for names that look alike.
+
+    They differ by case, by NFKC, by letters of other scripts, by `0` and `o`, `1` and `l`, or by where `_` or `-` is.
+    """
+    legal = _ILLEGAL.sub("_", latin_lookalike(_full(namespace, name)))
+    return _RUN.sub("_", legal.casefold().translate(_SIMILAR))
 
 
 def _full(namespace: str, name: str) -> str:

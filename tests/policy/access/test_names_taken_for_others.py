@@ -32,6 +32,9 @@ def source(upstream: str, *names: str, namespace: str | None = None) -> CatalogS
         (("a", "echo"), ("a", "ＥＣＨＯ")),
         (("", "a__echo"), ("a_", "echo")),
         (("a", "ﬁle"), ("A", "file")),
+        (("", "d\u0435l\u0435te"), ("", "delete")),
+        (("", "send_mail"), ("", "send-mai1")),
+        (("g1t", "t0uch"), ("glt", "touch")),
     ],
 )
 def test_lookalike_names_of_two_servers_are_reported_and_resolve_correctly(
