@@ -97,7 +97,8 @@ def _names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
             names.append(name)
     if not names:
         subject = [pair for part in certificate.get("subject", ()) for pair in _pairs(part)]
-        names = [name for key, name in subject if key == "commonName" and ":" not in name][-1:]
+        common = [name for key, name in subject if key == "commonName" and ":" not in name][-1:]
+        names = [name if "@" in name else name.lower() for name in common]
     return tuple(dict.fromkeys(names))
 
 

@@ -72,6 +72,7 @@ def bearer(name: str) -> list[tuple[str, str]]:
 
 NAMES: dict[str, tuple[list[x509.GeneralName], str, str | None]] = {
     "a common name": ([], "alice", "alice"),
+    "a common name in capitals": ([], "Alice", "alice"),
     "a name of DNS": ([x509.DNSName("BOB.example")], "", "bob.example"),
     "a URI": ([x509.UniformResourceIdentifier(SPIFFE)], "", "builder"),
     "an address of mail": ([x509.RFC822Name("erin@example.com")], "", "erin"),
