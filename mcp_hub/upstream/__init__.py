@@ -367,6 +367,8 @@ class Upstream:
                 await session.log_from(envelope.log_level)
             program = envelope.client_info if envelope is not None else None
             with session.attribution.call(caller, asker, on_log, questions, program) as cause:
+                if session.first_roots is not None:
+                    await session.ready_for_calls()
                 return await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
                 )

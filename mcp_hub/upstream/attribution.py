@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -38,6 +39,10 @@ CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the only client to introduce itself with its era and capabilities."""
 MAX_CLIENTS: Final = 10_000
 """Clients that are registered before the oldest principal, which never leaves, is forgotten."""
+ROOTS_WAIT: Final = 0.1
+"""Seconds that a server has to ask for the client's roots, and then to apply them, before its first call."""
+ROOTS_ANSWER: Final = 10.0
+"""Seconds that a client has to answer this first question; then the calls no longer wait for it."""
 MAX_ELICITATIONS: Final = 1000
 """URL elicitations remembered for one session until they complete; the oldest are forgotten."""
 MAX_GIVEN_UP: Final = 1000
@@ -160,6 +165,48 @@ class UrlElicitations:
         return f"{self._prefix}/{original}"
 
 
+class FirstRoots:
+    """The first question for roots on a new session. Calls wait for it, as its answer may restrict what they reach."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        """`time.monotonic()` until which calls wait."""
+        self._is_asked = False
+        self._answered = asyncio.Event()
+        self.turn = asyncio.Lock()
+        """Held by the call that waits first."""
+
+    def opened(self) -> None:
+        """Notes that the session is open, so that the server can ask from now on."""
+        self._due = max(self._due, time.monotonic() + ROOTS_WAIT)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether calls have to wait."""
+        return time.monotonic() < self._due
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[None]:
+        """Notes that the server asks, and is answered at the end of the block. Only the first time counts."""
+        is_first, self._is_asked = not self._is_asked, True
+        if is_first:
+            self._due = time.monotonic() + ROOTS_ANSWER
+        try:
+            yield
+        finally:
+            if is_first:
+                self._due = time.monotonic() + ROOTS_WAIT
+                self._answered.set()
+
+    async def answered(self) -> bool:
+        """Waits until the server is answered, or has not asked in time; returns whether it is answered."""
+        while self.is_pending and not self._answered.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._due - time.monotonic()):
+                    await self._answered.wait()
+        return self._answered.is_set()
+
+
 def rules_of(server: Server) -> QuestionRules:
     """Returns the rules of a configured server for its questions."""
     return QuestionRules(server.id, server.allow, server.max_questions)
@@ -225,6 +272,8 @@ class CallAttribution:
         """The only caller that this session has ever served. A message may come late, so after a second caller only
         messages on the stream of a call can be attributed."""
         self.elicitations = UrlElicitations(server.id)
+        self.first_roots = FirstRoots() if server.origin == "mcp" else None
+        """None: the hub's own server, which asks for nothing."""
         self.calls_changed = asyncio.Event()
         """Set when a call has ended or is parked: then only one call that can carry a question may be left."""
 
@@ -323,6 +372,13 @@ class CallAttribution:
             return {}
         if method not in CAPABILITY:
             raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
+        if CAPABILITY[method] == "roots" and self.first_roots is not None:
+            with self.first_roots.asked():
+                return await self._put(method, params, cause)
+        return await self._put(method, params, cause)
+
+    async def _put(self, method: str, params: Json, cause: Cause | None) -> Json:
+        """Passes one of the server's questions on. Raises as `answer`."""
         caller = cause if isinstance(cause, AttributedCall) and cause.asker is not None else None
         questions = self._questions(caller)
         self._rules.check_allowed(method, questions)

@@ -21,7 +21,7 @@ from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import NO_CAUSE, Cause, Peer, Progress
-from mcp_hub.upstream.attribution import CallAttribution
+from mcp_hub.upstream.attribution import ROOTS_WAIT, CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -117,6 +117,11 @@ class UpstreamSession:
         self.log_level: str | None = None
         """The log level that a server of the handshake era was set to; None: never set."""
         self.attribution = attribution
+        self.first_roots = attribution.first_roots if "roots" in agreement.declared else None
+        """What calls wait for; None: nothing. It is dropped once the first call has waited."""
+        self._heard_at_first = peer.received_count
+        if self.first_roots is not None:
+            self.first_roots.opened()
         self._ancestry = ancestry
         self._info = info
         self._listening: asyncio.Task[None] | None = None
@@ -306,6 +311,28 @@ class UpstreamSession:
             except BaseException:
                 await asyncio.shield(self.close())
                 raise
+
+    async def ready_for_calls(self) -> None:
+        """Waits until the server has applied the client's roots, if it asks for them at once.
+
+        An answer to a ping, or to any request, shows that the server runs: on a busy machine, time alone does not.
+        """
+        if (roots := self.first_roots) is None:
+            return
+        async with roots.turn:
+            if roots.is_pending:
+                if self.peer.received_count == self._heard_at_first:
+                    await self._ping()
+                if await roots.answered():
+                    await self._ping()
+                    await asyncio.sleep(ROOTS_WAIT)
+        self.first_roots = None
+
+    async def _ping(self) -> None:
+        """Waits at most PROBE_WAIT until the server answers a ping; an error is an answer."""
+        with contextlib.suppress(LinkError, ProtocolError, TimeoutError):
+            async with asyncio.timeout(PROBE_WAIT):
+                await self.request("ping", {})
 
     async def announce(self, method: str) -> None:
         """Sends a client's notification to a server of the handshake era; a failed link is ignored."""

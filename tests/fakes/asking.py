@@ -1,6 +1,7 @@
 """A server that asks its client: `python asking.py [--era handshake|modern|both] [--log FILE] [--hold]`.
 
-It needs the standard library only. With `--hold` an `unsubscribe` is answered with the next `subscribe`. It never
+It needs the standard library only. With `--hold` an `unsubscribe` is answered with the next `subscribe`. With
+`--first-roots` it asks for the roots as soon as it is initialized, and `echo` answers those that it has got. It never
 answers `--mute METHOD`, or of that method what is about one resource, `--mute "METHOD URI"`.
 With `both` it has both eras and asks in neither but the handshake's, as programs from before the modern era do.
 
@@ -150,6 +151,9 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     elif name == "late":
         send({"id": request_id, "result": text("soon")})
         log(json.dumps(ask("roots/list", {})))
+    elif "--first-roots" in sys.argv:
+        known = declared.get("known", {})
+        send({"id": request_id, "result": text({key: known[key] for key in ("result", "error") if key in known})})
     else:
         send({"id": request_id, "result": text(arguments.get("text", ""))})
 
@@ -211,6 +215,8 @@ def handle(message: dict) -> None:
         return
     if request_id is None:
         log(method)
+        if "--first-roots" in sys.argv and method == "notifications/initialized":
+            threading.Thread(target=lambda: declared.update(known=ask("roots/list", {})), daemon=True).start()
         return
     if MUTE & {method, f"{method} {params.get('uri')}"}:
         log(f"mute {method}")
