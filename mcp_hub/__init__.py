@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StatefulClientBase,
         StdIOStatefulClient,
     )
+    from mcp_hub.library.engine_host import CallToolResult
     from mcp_hub.library.manager import ToolManager
     from mcp_hub.library.miroflow import with_timeout
     from mcp_hub.library.miroflow.playwright_session import PlaywrightSession
@@ -75,6 +76,7 @@ _HOMES: Final = {
     ),
     "BaseTool": "mcp_hub.library.tool_system.tool_types",
     "BuiltinTool": "mcp_hub.library.tool_system.tool_types",
+    "CallToolResult": "mcp_hub.library.engine_host",
     "HttpStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "HttpStatelessClient": "mcp_hub.library.agentscope.mcp_clients",
     "Hub": "mcp_hub.library",
@@ -114,6 +116,7 @@ __all__ = [
     "Base64Source",
     "BaseTool",
     "BuiltinTool",
+    "CallToolResult",
     "HttpStatefulClient",
     "HttpStatelessClient",
     "Hub",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import difflib
 import json
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.catalog import Route
-from mcp_hub.catalog.names import SEPARATOR
+from mcp_hub.catalog.names import SEPARATOR, did_you_mean
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import (
@@ -226,10 +225,10 @@ async def _find_route(hub: Engine, name: str, tool: str | None) -> tuple[str, Ro
     if tool is None:
         return name, await hub.route(TOOLS, name, "handshake")
     route = Route(name, TOOLS, tool)
-    for exposed in hub.catalog.names(TOOLS):
-        if hub.catalog.resolve(TOOLS, exposed) == route:
-            return exposed, route
-    raise unknown_name(TOOLS, f"{name}/{tool}", "handshake")
+    exposed = hub.catalog.exposed(route)
+    if exposed is None:
+        raise unknown_name(TOOLS, f"{name}/{tool}", "handshake")
+    return exposed, route
 
 
 def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName) -> int:
@@ -243,17 +242,14 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
         print(f"the tool {printable(exposed)!r} is there, but hidden: {printable(rule)}", file=sys.stderr)
         return BAD_INPUT
     reasons, is_certain = _absent_servers(hub, options.name, options.tool)
-    lines = reasons if is_certain else [_unknown_text(hub, exposed, options.tool), *reasons]
+    lines = reasons if is_certain else [_unknown_text(hub, exposed), *reasons]
     print("\n".join(lines), file=sys.stderr)
     return FAILED if is_certain else BAD_INPUT
 
 
-def _unknown_text(hub: Engine, name: str, tool: str | None) -> str:
+def _unknown_text(hub: Engine, name: str) -> str:
     """Returns the message for an unknown tool, with similar names."""
-    names = hub.catalog.names(TOOLS)
-    close_matches = [exposed for exposed in names if exposed.endswith(f"{SEPARATOR}{tool or name}")][:3]
-    close_matches = close_matches or difflib.get_close_matches(name.replace("/", SEPARATOR), names, n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(close_matches)}?" if close_matches else "; `mcp-hub tools` lists them all"
+    hint = did_you_mean(name, hub.catalog.names(TOOLS)) or "; `mcp-hub tools` lists them all"
     return f"there is no tool {printable(name)!r}{hint}"
 
 

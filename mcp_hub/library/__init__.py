@@ -14,9 +14,8 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 from mcp_hub.config import default_path
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.errors import CallError, to_wire
 from mcp_hub.hub.composition import config_of, load_config
-from mcp_hub.library.engine_host import CallLabel, CallOutcome, EngineHost, ServerTools, ToolCard
+from mcp_hub.library.engine_host import CallLabel, CallOutcome, CallToolResult, EngineHost, ServerTools, ToolCard
 from mcp_hub.library.hub_groups import HubGroups
 from mcp_hub.library.portal import Portal
 from mcp_hub.library.server_entries import (
@@ -31,7 +30,6 @@ from mcp_hub.library.server_entries import (
 )
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.policy.access import BLACKLIST, Blacklist
-from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.redaction import Redactor, preset_texts
 from mcp_hub.servers.local import mark_of
 from mcp_hub.servers.local import tool as mark
@@ -39,6 +37,7 @@ from mcp_hub.servers.local.in_process import DirectCall
 from mcp_hub.servers.local.local_tool import LocalTool
 
 Json = dict[str, Any]
+Arguments = Mapping[str, Any]
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -170,23 +169,34 @@ class Hub:
     async def call(
         self,
         server: str,
-        tool: str,
-        arguments: Mapping[str, Any] | None = None,
+        tool: str | Arguments | None = None,
+        arguments: Arguments | None = None,
         *,
         on_progress: Callable[[Json], None] | None = None,
-    ) -> Json:
-        """Calls a tool and returns MCP's CallToolResult, `{"content": [...], "isError"?: bool, ...}`.
+    ) -> CallToolResult:
+        """Calls a tool: `call("time__now", {"zone": "UTC"})`, or `call("time", "now", {"zone": "UTC"})`.
 
         A call that the hub refuses or cannot carry out also returns a result, with `isError` and a code in
-        `_meta["mcp-hub/error"]`. Raises UnknownName for a tool that does not exist or may not be used, and
-        UpstreamAnswered for a JSON-RPC error of the server. `on_progress` is called in the hub's thread. Cancelling
-        this cancels the server's work.
-        """
-        return _result(await self.act(server, tool, arguments, on_progress=on_progress))
+        `_meta["mcp-hub/error"]`. Cancelling this cancels the server's work.
 
-    def call_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Json:
+        Args:
+            server: The tool's exposed name, or its server.
+            tool: The tool's name at that server; not given with an exposed name.
+            on_progress: Is called in the hub's thread.
+
+        Raises:
+            UnknownName: The tool does not exist or may not be used. The message suggests similar names.
+            UpstreamAnswered: The server answered with a JSON-RPC error.
+        """
+        direct = DirectCall(asyncio.get_running_loop())
+        call = partial(self._running.call, server, tool, arguments, direct=direct, on_progress=on_progress)
+        return await self._portal.wait(call)
+
+    def call_sync(
+        self, server: str, tool: str | Arguments | None = None, arguments: Arguments | None = None
+    ) -> CallToolResult:
         """Does what `call` does, for code without a loop."""
-        return _result(self.act_sync(server, tool, arguments))
+        return self._portal.run(partial(self._running.call, server, tool, arguments, direct=DirectCall()))
 
     async def act(
         self,
@@ -403,13 +413,3 @@ def as_config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
 
 def _cards(listed: Listed) -> Cards:
     return [card for server_tools in listed for card in server_tools.tools]
-
-
-def _result(outcome: CallOutcome) -> Json:
-    if outcome.error is None:
-        assert outcome.result is not None
-        return outcome.result
-    if not isinstance(outcome.error, CallError | TimeoutError):
-        raise outcome.error
-    result: Json = to_wire(outcome.error, TOOLS.act_method, outcome.call.exposed if outcome.call else None)["result"]
-    return result

@@ -8,19 +8,20 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict, cast
 
 from mcp_hub.catalog import OWN, Route
-from mcp_hub.catalog.names import expose
+from mcp_hub.catalog.names import did_you_mean, expose
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName
+from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName, to_wire
 from mcp_hub.hub import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.library.server_entries import functions_of
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import is_imported
-from mcp_hub.policy import Call
+from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.access import tags_of
 from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.era import Envelope
@@ -89,6 +90,19 @@ class CallLabel(NamedTuple):
 
     name: str
     id: str | None = None
+
+
+class CallToolResult(TypedDict):
+    """MCP's result of a tool call. A server may add further keys."""
+
+    content: list[Json]
+    """Content blocks, such as `{"type": "text", "text": "..."}`."""
+    structuredContent: NotRequired[Any]
+    """What fits the tool's `outputSchema`."""
+    isError: NotRequired[bool]
+    """Whether the tool failed, or the hub refused the call or could not make it."""
+    _meta: NotRequired[Json]
+    """Contains the code of an error of the hub under `mcp-hub/error`."""
 
 
 @dataclass(frozen=True)
@@ -224,10 +238,37 @@ class EngineHost:
             for upstream, error in zip(upstreams, errors, strict=True)
         ]
 
+    async def call(
+        self,
+        server: str,
+        tool: str | Mapping[str, Any] | None,
+        arguments: Mapping[str, Any] | None,
+        *,
+        direct: DirectCall,
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> CallToolResult:
+        """Makes one call for `Hub.call` and returns its result, or that of an error of the hub."""
+        if not isinstance(tool, str | None):
+            if arguments is not None:
+                raise TypeError("The arguments of a call are given twice.")
+            tool, arguments = None, tool
+        arguments = {} if arguments is None else arguments
+        outcome = await self.act(server, tool, arguments, direct=direct, on_progress=on_progress)
+        error, result = outcome.error, outcome.result
+        if isinstance(error, UnknownName):
+            name = server if tool is None else f"{server}/{tool}"
+            hint = await in_thread(did_you_mean, name, (await self.hub()).catalog.names(TOOLS))
+            raise UnknownName(error.code, error.message + hint)
+        if isinstance(error, CallError | TimeoutError):
+            result = to_wire(error, TOOLS.act_method, outcome.call.exposed if outcome.call else None)["result"]
+        elif error is not None:
+            raise error
+        return cast(CallToolResult, result)
+
     async def act(
         self,
         server: str,
-        tool: str,
+        tool: str | None,
         arguments: Mapping[str, Any],
         *,
         on_progress: Callable[[Json], None] | None = None,
@@ -237,11 +278,14 @@ class EngineHost:
     ) -> CallOutcome:
         """Makes one call like that of any client. Errors are in the outcome and not raised.
 
-        `preset` are arguments that were set where the tool was registered.
+        Without `tool`, `server` is the exposed name of a tool. `preset` are arguments that were set where the tool was
+        registered.
         """
         call: Call | None = None
         try:
             hub = await self._current()
+            if tool is None:
+                server, tool = await self._find(hub, server)
             upstream = hub.upstreams.get(server)
             if upstream is None:
                 raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
@@ -275,6 +319,20 @@ class EngineHost:
             return CallOutcome(call, None, refusal)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)
+
+    async def _find(self, hub: Engine, exposed: str) -> tuple[str, str]:
+        """Returns the server and the tool of an exposed name. Raises UnknownName."""
+        try:
+            route = await hub.route(TOOLS, exposed, "handshake")
+        except UnknownName:
+            for id, upstream in hub.upstreams.items():
+                prefix = expose(upstream.server.namespace, "")
+                if prefix and exposed.startswith(prefix) and upstream.error is not None:
+                    return id, exposed.removeprefix(prefix)  # the call says why the server is not available
+            raise
+        if route.upstream == OWN:
+            raise unknown_name(TOOLS, exposed, "handshake")  # a tool for models, which is in no list of a program
+        return route.upstream, route.name
 
     async def answered(self, label: CallLabel, arguments: Mapping[str, Any], result: Json) -> Json:
         """Records and traces a call that a facade itself has answered, and returns the result without secrets."""

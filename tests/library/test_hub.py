@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import os
+import re
 import select
 import subprocess
 import sys
@@ -19,19 +20,20 @@ import psutil
 import pytest
 
 import mcp_hub
-from mcp_hub import Hub
-from mcp_hub.errors import ConfigError, UnknownName, UpstreamAnswered
+from mcp_hub import CallToolResult, Hub
+from mcp_hub.errors import INVALID_PARAMS, ConfigError, UnknownName, UpstreamAnswered
 from mcp_hub.servers.local.local_tool import LocalTool
 from tests.fakes.client import FAKE, PATIENCE, fake, write_config
+from tests.library.typed_program import texts
 
 SETTING: contextvars.ContextVar[str] = contextvars.ContextVar("SETTING", default="none")
 
 
-def text(result: dict[str, Any]) -> str:
+def text(result: CallToolResult) -> str:
     return str(result["content"][0]["text"])
 
 
-def code(result: dict[str, Any]) -> str:
+def code(result: CallToolResult) -> str:
     return str(result["_meta"]["mcp-hub/error"]["code"])
 
 
@@ -170,6 +172,61 @@ def test_rules_apply_to_calls_of_a_program(hub: Hub) -> None:
     assert raised.value.code == -32050
     with pytest.raises(UnknownName):
         hub.call_sync("nobody", "echo")
+
+
+def test_a_call_takes_the_exposed_name_of_a_tool(hub: Hub) -> None:
+    assert text(hub.call_sync("fake__echo", {"text": "x"})) == "x"
+    assert text(hub.call_sync("guarded__echo", arguments={"text": "mine"})) == "preset"
+    assert hub.call_sync("add", {"a": 1}) == hub.call_sync("local", "add", {"a": 1})
+    assert code(hub.call_sync("fake__add", {"b": [1, 2]})) == "invalid_parameters"
+    assert code(hub.call_sync("fake__echo", ["x"])) == "invalid_parameters"  # type: ignore[arg-type]
+    with pytest.raises(UpstreamAnswered):
+        hub.call_sync("fake__fail")
+    with pytest.raises(TypeError):
+        hub.call_sync("fake__echo", {"text": "x"}, {"text": "y"})
+
+    async def progress() -> list[Any]:
+        seen: list[Any] = []
+        await hub.call("fake__count", {"steps": 1}, on_progress=seen.append)
+        return seen
+
+    assert len(asyncio.run(progress())) == 1
+
+
+def test_a_typed_program_runs(hub: Hub) -> None:
+    assert asyncio.run(texts(hub, "typed")) == ["typed"] * 3
+
+
+def test_a_call_takes_each_name_of_the_list() -> None:
+    odd = {"a.b": "", "emoji-\N{SNOWMAN}": "x", "long" * 20: "long" * 10}
+    with Hub({"servers": {id: fake(namespace=namespace) for id, namespace in odd.items()}}) as hub:
+        names = [card.exposed for card in hub.list_sync() if card.name == "echo"]
+        assert len(names) == 3
+        assert [text(hub.call_sync(name, {"text": name})) for name in names] == names
+
+
+@pytest.mark.parametrize("words", [("other__ad",), ("other__add",), ("other", "add"), ("nobody__add",), ("echo",)])
+def test_an_unknown_name_suggests_similar_names_that_the_caller_may_use(hub: Hub, words: tuple[str, ...]) -> None:
+    with pytest.raises(UnknownName) as raised:
+        hub.call_sync(*words)
+    assert raised.value.code == INVALID_PARAMS
+    suggested = set(re.findall(r"\w+__\w+", str(raised.value).partition(";")[2]))
+    assert suggested
+    assert suggested <= {card.exposed for card in hub.list_sync()}
+
+
+def test_a_name_of_an_unavailable_server_ends_like_a_call_of_that_server() -> None:
+    with Hub({"servers": {"dead": fake("--die", "no"), "off": fake(enabled=False), "fake": fake()}}) as hub:
+        assert code(hub.call_sync("dead__echo")) == code(hub.call_sync("dead", "echo")) == "server_unavailable"
+        for name in ("off__echo", "hub_search", "", "__", "dead", "fake__"):
+            with pytest.raises(UnknownName):
+                hub.call_sync(name)
+
+
+def test_a_name_in_an_inactive_group_is_refused(hub: Hub) -> None:
+    hub.groups.create("named", tools=["guarded/pid"])
+    assert code(hub.call_sync("guarded__pid")) == "group_inactive"
+    hub.groups.remove("named")
 
 
 def test_a_cancelled_call_is_cancelled_at_its_server(hub: Hub, tmp_path: Path) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from mcp_hub.catalog import Route
-from mcp_hub.catalog.names import expose
+from mcp_hub.catalog.names import did_you_mean, expose
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import CallError, ServerUnavailable
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import ServerTools, ToolCard
 from mcp_hub.library.tool_system.formatter import IToolFormatter, ToolFormatter
 from mcp_hub.library.tool_system.tool_types import BaseTool, tool_of
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.access import tags_of
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.selection import matches_tool, prefixes_of
@@ -229,8 +229,7 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
         raise ToolNotFound(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
     if errors := _unavailable_servers(owners, listed):
         raise _unavailable(name, errors)
-    close_matches = difflib.get_close_matches(name, [card.exposed for card in cards], n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(close_matches)}?" if close_matches else ""
+    hint = await in_thread(did_you_mean, name, [card.exposed for card in cards])
     raise ToolNotFound(f"there is no tool '{name}'{hint}")
 
 
