@@ -319,7 +319,7 @@ async def test_with_all_extras_nothing_is_missing(maker: Maker, tmp_path: Path) 
         ("agentscope1", "agentscope", "1.0.10"),
         ("agentscope2", "agentscope", "2.0.10"),
         ("agently", "agently", "4.1.4.10"),
-        ("langchain", "langchain_core", "1.7.2"),
+        ("langchain", "langchain_core", "1.8.3"),
     ],
 )
 async def test_the_base_installs_next_to_a_framework_and_serves_within_its_program(
