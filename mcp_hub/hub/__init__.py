@@ -65,7 +65,7 @@ class Engine:
         self._services = services = parts.services
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
-        self.tap, self.labels, self.times = services.tap, services.labels, services.times
+        self.tap, self.labels = services.tap, services.labels
         self.nesting, self.switch, self.approvals = parts.place, parts.switch, services.approvals
         self.sharing, self.used_labels = services.sharing, services.used
         self._generations, self._screening = parts.generations, parts.screening

@@ -34,7 +34,6 @@ from mcp_hub.policy.approvals import Approvals
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
-from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
@@ -137,7 +136,6 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         tap=RecordTap(),
         used=UsedLabels(),
         approvals=Approvals(),
-        times=StepTimes(labels),
         sharing=Sharing(),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
@@ -205,7 +203,6 @@ def build_generation(
         measure=services.metrics.record,
         tap=services.tap,
         in_program=services.functions is not None,
-        times=services.times,
     )
     generation.rules = make_rules(
         parts,

@@ -15,7 +15,6 @@ from mcp_hub.policy import Json
 from mcp_hub.policy.approvals import Approvals
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.data_flow import UsedLabels
-from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.security.private_files import PendingWrites
@@ -52,7 +51,6 @@ class SharedServices(msgspec.Struct, frozen=True):
     used: UsedLabels
     """Data-flow labels that each session has used so far."""
     approvals: Approvals
-    times: StepTimes
     """How long each policy took, while somebody watches."""
     token_writes: PendingWrites
     sharing: Sharing

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp_hub.policy.approvals import Approvals
     from mcp_hub.policy.call_record import RecordLabels, RecordTap
     from mcp_hub.policy.data_flow import UsedLabels
-    from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.quotas import Allowance
@@ -211,8 +210,6 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """Gets the record of every call while a live page is open."""
     in_program: bool = False
     """Whether the hub runs inside a Python program, whose calls may have preset arguments."""
-    times: StepTimes | None = None
-    """Times the policies while a live page is open; None: the hub has no live page."""
     policies: dict[type, Any] = msgspec.field(default_factory=dict)
     """The policies that `find` has made, by their class."""
 
@@ -234,10 +231,6 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
         return policy
 
 
-Wrap = Callable[[Sequence[Policy], Next], tuple[Sequence[Policy], Next]]
-"""Takes the policies of a route and the innermost callable; returns those to use instead."""
-
-
 class Chain:
     """Policies from the outermost to the innermost. A call passes those that concern its route."""
 
@@ -247,7 +240,6 @@ class Chain:
         self._composed: dict[Route, Next] = {}
         self._composed_within: dict[Route, Next] = {}
         """The same for calls that the hub's own tools make."""
-        self._wrap: Wrap | None = None
 
     def run(self, call: Call) -> Awaitable[Json]:
         """Starts one call through the chain and returns an awaitable of its result."""
@@ -259,22 +251,8 @@ class Chain:
         composed = self._composed_within if within else self._composed
         if len(composed) >= MAX_COMPOSED:
             composed.clear()
-        policies: Sequence[Policy] = self._concerned(route, self.policies, within=within)
-        innermost = self._innermost
-        if self._wrap is not None:
-            policies, innermost = self._wrap(policies, innermost)
-        composed[route] = run = compose(policies, innermost)
+        composed[route] = run = compose(self._concerned(route, self.policies, within=within), self._innermost)
         return run
-
-    @property
-    def wrap(self) -> Wrap | None:
-        """Replaces the policies of a route by ones that are timed; None: nothing is replaced."""
-        return self._wrap
-
-    @wrap.setter
-    def wrap(self, wrap: Wrap | None) -> None:
-        if wrap != self._wrap:
-            self._wrap, self._composed, self._composed_within = wrap, {}, {}
 
     @staticmethod
     def _concerned(route: Route, policies: Sequence[Policy | Selective], *, within: bool) -> list[Policy]:

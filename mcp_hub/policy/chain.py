@@ -15,7 +15,7 @@ from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.confirm import Confirm
 from mcp_hub.policy.data_flow import FlowPolicy
 from mcp_hub.policy.deadline import DeadlinePolicy
-from mcp_hub.policy.explanation import StepTimes, explain_listing, explain_record
+from mcp_hub.policy.explanation import explain_listing, explain_record
 from mcp_hub.policy.fallback import FallbackPolicy
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import LimitsPolicy
@@ -133,10 +133,9 @@ class Rules(msgspec.Struct, frozen=True):
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         return self.access.why(route, profile)
 
-    def steps(self, record: Json, times: StepTimes) -> list[Json]:
+    def steps(self, record: Json) -> list[Json]:
         """Returns what every policy did with a call, from its record (`explain_record`)."""
-        names = [policy.name for policy in self.chain.policies]
-        return explain_record(names, record, times.of(str(record.get("id"))))
+        return explain_record([policy.name for policy in self.chain.policies], record)
 
     def listing(self, item: Item, profile: str | None) -> list[Json]:
         """Returns what every policy makes of a listed item for callers of a profile (`explain_listing`)."""
@@ -167,8 +166,6 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
         spans = Spans.of(parts, tracer)
         policies.insert(0, spans)
     chain = Chain(policies, innermost)
-    if parts.times is not None:
-        parts.times.follow(chain)
     return Rules(
         chain=chain,
         access=parts.find(Access),

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
-from weakref import WeakSet
 
 from mcp_hub.catalog import Item
-from mcp_hub.policy import Call, Chain, Json, Next, Policy
-from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy import Json, Policy
 
-MAX_TIMED: Final = 2000
-"""Calls whose times are kept; beyond that, the oldest are dropped."""
 WATCHING: Final = frozenset({"trace", "spans"})
 """Policies that only observe calls, so that explanations leave them out."""
 UPSTREAM: Final = "upstream"
@@ -47,10 +41,10 @@ def how_it_ended(verdict: str, reason: str) -> str:
     return f"{'refused' if verdict == 'refused' else 'ended the call'}: {reason}"
 
 
-def explain_record(policies: Iterable[str], record: Mapping[str, Any], times: Mapping[str, float]) -> list[Json]:
-    """Returns `{"policy", "did": text, "ms"}` for each policy and the server, from the record of a call.
+def explain_record(policies: Iterable[str], record: Mapping[str, Any]) -> list[Json]:
+    """Returns `{"policy", "did": text}` for each policy and the server, from the record of a call.
 
-    Records have no secrets, so the steps have none. `times`: milliseconds by policy; `ms` is None if it is not known.
+    Records have no secrets, so the steps have none.
     """
     verdict, decided = record.get("verdict"), record.get("policy")
     reason = record.get("error") or record.get("reason") or record.get("code")
@@ -58,7 +52,7 @@ def explain_record(policies: Iterable[str], record: Mapping[str, Any], times: Ma
     steps = explain(policies, record.get("notes") or (), decided, end)
     if "upstream" in record:
         steps.append({"policy": UPSTREAM, "did": [_upstream_step(record.get("attempts"), record.get("fallback"))]})
-    return [{**step, "did": "; ".join(step["did"]), "ms": times.get(step["policy"])} for step in steps]
+    return [{**step, "did": "; ".join(step["did"])} for step in steps]
 
 
 def _upstream_step(attempts: Any, fallback: Any) -> str:
@@ -98,101 +92,3 @@ def _changes(previous: Item, current: Item) -> str:
     names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) is not new.get(name)]
     changed = [name for name in names if old.get(name) != new.get(name)]
     return "; ".join([*renamed, *([f"changes {', '.join(changed)}"] if changed else [])])
-
-
-class StepTimes:
-    """The time that each policy took in each call, measured only while a live page is open."""
-
-    def __init__(self, labels: RecordLabels, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._labels = labels
-        self._clock = clock
-        self._chains: WeakSet[Chain] = WeakSet()
-        self._watchers = 0
-        self._of: OrderedDict[str, dict[str, float]] = OrderedDict()
-
-    def follow(self, chain: Chain) -> None:
-        """Adds a chain whose calls are timed while a live page is open."""
-        self._chains.add(chain)
-        chain.wrap = self._timed if self._watchers else None
-
-    def watch(self) -> None:
-        """Adds a watcher. The first one starts the timing."""
-        self._watchers += 1
-        self._apply()
-
-    def unwatch(self) -> None:
-        """Removes a watcher. The last one stops the timing and drops the times."""
-        self._watchers -= 1
-        self._apply()
-        if not self._watchers:
-            self._of.clear()
-
-    def _apply(self) -> None:
-        for chain in self._chains:
-            chain.wrap = self._timed if self._watchers else None
-
-    def of(self, label: str) -> Mapping[str, float]:
-        """Returns the milliseconds of a call by policy; {} if they are not known."""
-        return {name: round(seconds * 1000, 3) for name, seconds in self._of.get(label, {}).items()}
-
-    def _timed(self, policies: Sequence[Policy], innermost: Next) -> tuple[Sequence[Policy], Next]:
-        return [_TimedPolicy(policy, self.measured) for policy in policies], _timed_innermost(innermost, self.measured)
-
-    def measured(self, call: Call, name: str, began: float | None, inner: float) -> float:
-        """Adds the seconds since `began`, less the `inner` ones of later policies, to the time of policy `name`.
-
-        Assigns a label to the call if it has none; with `began=None` it only does that. Returns the clock's time.
-        """
-        now = self._clock()
-        if call.label is None:
-            call.label = self._labels.next_call()
-        if began is None:
-            return now
-        times = self._of.get(call.label)
-        if times is None:
-            times = self._of[call.label] = {}
-            while len(self._of) > MAX_TIMED:
-                self._of.popitem(last=False)
-        times[name] = times.get(name, 0.0) + now - began - inner
-        return now
-
-
-Measured = Callable[[Call, str, float | None, float], float]
-
-
-class _TimedPolicy:
-    """A policy whose time is measured, without the time of the policies inside of it."""
-
-    def __init__(self, policy: Policy, measured: Measured) -> None:
-        self.name = policy.name
-        self.shape = policy.shape
-        self._policy = policy
-        self._measured = measured
-
-    async def __call__(self, call: Call, call_next: Next) -> Json:
-        inner = 0.0
-
-        async def run_inner(call: Call) -> Json:
-            nonlocal inner
-            inner_start = self._measured(call, self.name, None, 0.0)
-            try:
-                return await call_next(call)
-            finally:
-                inner += self._measured(call, self.name, None, 0.0) - inner_start
-
-        start = self._measured(call, self.name, None, 0.0)
-        try:
-            return await self._policy(call, run_inner)
-        finally:
-            self._measured(call, self.name, start, inner)
-
-
-def _timed_innermost(innermost: Next, measured: Measured) -> Next:
-    async def timed(call: Call) -> Json:
-        start = measured(call, UPSTREAM, None, 0.0)
-        try:
-            return await innermost(call)
-        finally:
-            measured(call, UPSTREAM, start, 0.0)
-
-    return timed

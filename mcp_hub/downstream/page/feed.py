@@ -139,9 +139,8 @@ class Feed:
         self._watched_at = self._clock()
         if self.since is None:
             self.since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            tap, times = self._hub.tap, self._hub.times
+            tap = self._hub.tap
             tap.sink = self.take
-            times.watch()
             self._check = asyncio.get_running_loop().call_later(UNWATCHED_FOR, self._end_unwatched)
 
     def _end_unwatched(self) -> None:
@@ -158,9 +157,8 @@ class Feed:
             self._check = None
         if self.since is None:
             return
-        tap, times = self._hub.tap, self._hub.times
+        tap = self._hub.tap
         tap.sink = self.since = None
-        times.unwatch()
         self._entries.clear()
         self._by_id.clear()
         self._durations.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
@@ -83,17 +83,12 @@ class StatePart:
         }
 
 
-Explain = Callable[[Json], list[Json]]
-"""Returns what every rule did in the call of a record: `{"policy", "did", "ms"}` each."""
-
-
 class CallsPart:
-    """Serves `GET /calls` and `GET /calls/ID`. `explain` adds what every rule did."""
+    """Serves `GET /calls`, and `GET /calls/ID` with what every rule did."""
 
-    def __init__(self, hub: Engine, feed: Feed, explain: Explain = lambda record: []) -> None:
+    def __init__(self, hub: Engine, feed: Feed) -> None:
         self._hub = hub
         self._feed = feed
-        self._explain = explain
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the two endpoints."""
@@ -130,7 +125,7 @@ class CallsPart:
             raise not_found("such call, or it is not kept any more")
         route = {"server": record.get("upstream"), "tool": record.get("tool"), "name": record.get("name")}
         route["run"] = run_of(record.get("within"), entry.id if entry is not None else None)
-        steps = shown(self._explain(record)) if viewer.admin else []
+        steps = shown(self._hub.rules.steps(record)) if viewer.admin else []
         return {"call": await in_thread(_shown_whole, record), "route": shown(route), "steps": steps}
 
 

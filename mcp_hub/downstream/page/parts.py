@@ -33,7 +33,7 @@ def make_page(sources: PageSources) -> LivePage:
     confirmations = ConfirmationsPart(sources.dispatcher, runs)
     parts: list[Part] = [
         StatePart(hub, sources.status, feed, servers, clients, view, confirmations),
-        CallsPart(hub, feed, lambda record: hub.rules.steps(record, hub.times)),
+        CallsPart(hub, feed),
         UpdatesPart(page, hub, feed, servers, clients, view, confirmations),
         *(servers, clients, tools, runs, confirmations, actions),
     ]

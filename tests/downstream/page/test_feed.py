@@ -22,13 +22,6 @@ class Watched:
 
     def __init__(self) -> None:
         self.tap = RecordTap()
-        self.times = self
-
-    def watch(self) -> None:
-        """Nothing is timed here."""
-
-    def unwatch(self) -> None:
-        """Nothing is timed here."""
 
 
 def feed_of(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed:

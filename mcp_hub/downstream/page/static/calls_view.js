@@ -262,12 +262,7 @@ function routeText({ name, server, tool }) {
 }
 
 function stepsOf(steps) {
-  const longest = Math.max(...steps.map((step) => step.ms ?? 0), 0.001);
-  const rows = steps.slice(0, 100).map((step) => {
-    const bar = h("span", { class: "bar" });
-    bar.style.width = `${Math.round(((step.ms ?? 0) / longest) * 100)}%`;
-    return h("tr", { class: ["passed", "not reached"].includes(step.did) ? "passed" : null }, h("th", { scope: "row" }, step.policy), h("td", {}, step.did), h("td", { class: "number" }, duration(step.ms), bar));
-  });
-  const head = h("tr", {}, h("th", { scope: "col" }, "Rule"), h("th", { scope: "col" }, "Did"), h("th", { scope: "col", class: "number" }, "Time"));
+  const rows = steps.slice(0, 100).map((step) => h("tr", { class: ["passed", "not reached"].includes(step.did) ? "passed" : null }, h("th", { scope: "row" }, step.policy), h("td", {}, step.did)));
+  const head = h("tr", {}, h("th", { scope: "col" }, "Rule"), h("th", { scope: "col" }, "Did"));
   return h("table", { class: "steps" }, h("thead", {}, head), h("tbody", {}, rows));
 }
