@@ -15,6 +15,7 @@ from mcp_hub.catalog.entries import OWN, CatalogEntry, CatalogFinding, CatalogSo
 from mcp_hub.catalog.merge import Merge
 from mcp_hub.catalog.names import UriPattern
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
+from mcp_hub.protocol.apps import UI_SCHEME, app_of, may_call
 from mcp_hub.protocol.era import SERVER_INFO_KEY
 from mcp_hub.protocol.frames import Raw, encode
 from mcp_hub.protocol.kinds import KINDS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
@@ -48,6 +49,10 @@ class Catalog:
         self._unlisted = unlisted
         """Unlisted resources that are the UI of listed tools or files of listed skills, by exposed URI."""
         self._index: dict[Kind, dict[str, CatalogEntry]] = {kind: {} for kind in KINDS}
+        self._app_tools: dict[str, list[CatalogEntry]] = {}
+        """The tools that apps may call, of servers that have apps, by the servers' own names."""
+        self.app_routes: frozenset[Route] = frozenset()
+        """The tools and resources that open an app, if several servers have a name in `_app_tools`; else none."""
         self._normal_forms: dict[str, CatalogEntry] = {}
         """Resources by the normal form of their exposed URI, where that is another one."""
         self._exposed: dict[Route, str] = {}
@@ -133,9 +138,30 @@ class Catalog:
                     patterns.append((pattern, entry))
             self._entries[kind] = tuple(listed)
             yield from self._survey(kind)
+        yield from self._find_app_tools()
         self.upstreams = frozenset(upstreams)
         self._patterns = sorted(patterns, key=lambda pair: -pair[0].literal)
         self._templated = len({entry.route.upstream for _, entry in patterns})
+
+    def _find_app_tools(self) -> Generator[None]:
+        opening: set[Route] = set()
+        for entry in self._index[TOOLS].values():
+            yield
+            if (uri := app_of(entry.wire)) is not None:
+                app = self._index[RESOURCES].get(uri)
+                opening |= {entry.route, app.route if app is not None else self._unlisted.get(uri, entry.route)}
+        for kind in (RESOURCES, TEMPLATES):
+            for entry in self._index[kind].values():
+                yield
+                if entry.route.name.startswith(UI_SCHEME):
+                    opening.add(entry.route)
+        servers = {route.upstream for route in opening}
+        for entry in self._index[TOOLS].values() if servers else ():
+            yield
+            if entry.route.upstream in servers and may_call("app", entry.wire):
+                self._app_tools.setdefault(entry.route.name, []).append(entry)
+        if any(len(entries) > 1 for entries in self._app_tools.values()):
+            self.app_routes = frozenset(opening)
 
     def _remember(self, previous: Mapping[tuple[Kind, str], Route]) -> Generator[None]:
         """Remembers the owners of names, also of those that are gone; forgets the oldest of these beyond MAX_OWNERS."""
@@ -256,6 +282,19 @@ class Catalog:
         if kind is not RESOURCES:
             return None
         return self._unlisted.get(exposed) or self._by_normal_form(exposed) or self._by_template(exposed)
+
+    def app_tools(self, name: str) -> list[Route]:
+        """Returns the routes of the tools that an app may mean by `name`: of each server that has apps and such a tool.
+
+        An app does not know the names under which tools are exposed.
+        """
+        tools = self._index[TOOLS]
+        return [entry.route for entry in self._app_tools.get(name, ()) if entry.exposed in tools]
+
+    def tools_of_models(self, *, listed: bool = True) -> Iterator[CatalogEntry]:
+        """Iterates over the listed tools, or all, but those that only apps may call."""
+        entries = self._entries[TOOLS] if listed else self._index[TOOLS].values()
+        return (entry for entry in entries if may_call("model", entry.wire))
 
     def _by_normal_form(self, uri: str) -> Route | None:
         """Returns the route of a URI that is listed in another form, with the URI as it came."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from mcp_hub.protocol.apps import OLD_UI_RESOURCE, UI, UI_RESOURCE
+
 Json = dict[str, Any]
 Expose = Callable[[str], str]
 """Maps a server's URI to the one that clients know; for messages to the server, the reverse."""
-
-UI: Final = "ui"
-UI_RESOURCE: Final = "resourceUri"
-OLD_UI_RESOURCE: Final = "ui/resourceUri"
-
 
 _WITHOUT_URIS: Final = frozenset({"text", "image", "audio"})
 """Types of blocks that name no resource."""

@@ -197,7 +197,7 @@ class Methods:
             return route, False
         name, inner_arguments = inner
         exchange.params = {**exchange.params, TOOLS.name_key: name, "arguments": inner_arguments}
-        return await self._resolve(self._hub.route, TOOLS, name, exchange), True
+        return await self._resolve(self._hub.route_for_model, TOOLS, name, exchange), True
 
     async def _resolve(self, resolver: Resolver, kind: Kind, name: str, exchange: Exchange) -> Route:
         key = exchange.key

@@ -22,7 +22,9 @@ from mcp_hub.policy import Call, Json, NewlyListedTool, unknown_name
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.selection import EVERYTHING, Selection
+from mcp_hub.policy.sharing import shared_name
 from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.apps import may_call
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import forwarded_extensions
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 REFRESH_AFTER: Final = 5.0
 """Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
+MAX_CALLERS: Final = 10_000
+"""Callers whose opened apps are remembered; those of further ones are not, so their calls may be ambiguous."""
 LEVEL_WAIT: Final = 1.0
 """Seconds that a change of the log level waits for servers, so that it mostly holds when it is answered."""
 
@@ -77,6 +81,8 @@ class Engine:
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.current)
+        self._opened_apps: dict[Hashable | None, set[str]] = {}
+        """The servers whose apps each caller has opened, if it matters (`Catalog.app_routes`)."""
         self._initial_groups, self._exposed = tuple(groups), options.get("expose")
         self._apply_generation()
 
@@ -231,6 +237,7 @@ class Engine:
         self.uris.forget(caller)
         self.nesting.forget(caller)
         self._services.used.forget(caller)
+        self._opened_apps.pop(caller, None)
         self._services.approvals.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
@@ -285,7 +292,10 @@ class Engine:
         """Returns the route of a name. Raises UnknownName, the same for absent, hidden and refused names."""
         if kind is RESOURCES and self.long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
-        route = self.catalogs.of(caller).resolve(kind, exposed)
+        catalog = self.catalogs.of(caller)
+        route = catalog.resolve(kind, exposed)
+        if route in catalog.app_routes and (len(self._opened_apps) < MAX_CALLERS or caller in self._opened_apps):
+            self._opened_apps.setdefault(caller, set()).add(route.upstream)
         if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
             await self.catalogs.wait_until_built(self.upstreams[route.upstream].server.deadlines.list)
             route = None if route.upstream in self.catalogs.unread else self.catalogs.of(caller).resolve(kind, exposed)
@@ -298,8 +308,38 @@ class Engine:
         if route is None:
             catalog = await self.settled_catalog(caller)
             route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed, caller)
+            if route is None and kind is TOOLS and exposed not in OWN_NAMES:
+                route = self._route_of_app(catalog, exposed, caller)
         self.catalogs.is_in_use = True
         if route is None or (kind.extension is not None and not self.generation.offers(route)):
+            raise unknown_name(kind, exposed, era)
+        return route
+
+    def _route_of_app(self, catalog: Catalog, name: str, caller: Hashable | None) -> Route | None:
+        """Returns the route of a tool that an app calls by the name its server gave it.
+
+        If several servers have such a tool, it is that of the only one whose app this session has opened. A principal
+        may be several programs, so nothing follows from what it has opened.
+
+        Raises UnknownName if several tools may be meant.
+        """
+        routes = catalog.app_tools(name)
+        if len(routes) > 1 and shared_name(caller) is None:
+            opened = self._opened_apps.get(caller, ())
+            routes = [route for route in routes if route.upstream in opened] or routes
+        if len(routes) > 1:
+            text = f"Ambiguous tool: {name}. Apps of several servers have a tool of this name."
+            raise UnknownName(INVALID_PARAMS, text, {"ambiguous": name})
+        return routes[0] if routes else None
+
+    async def route_for_model(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
+        """Returns what `route` does, for calls that a model makes through the hub's own tools.
+
+        Raises UnknownName also for tools that only apps may call, and for names that only apps use.
+        """
+        route = await self.route(kind, exposed, era, caller)
+        tool = self.entry(kind, exposed, caller)
+        if route.upstream != OWN and (tool is None or not may_call("model", tool)):
             raise unknown_name(kind, exposed, era)
         return route
 
@@ -383,7 +423,7 @@ class Engine:
         `listed` is False if no catalog has the tool yet, as its server never was connected: the call connects it.
         """
         if call.route.upstream == OWN:
-            find_tool = partial(self.route, TOOLS, era=call.era, caller=call.caller)
+            find_tool = partial(self.route_for_model, TOOLS, era=call.era, caller=call.caller)
             answer = partial(self._own_tools.call, groups=lambda: self.groups, find=find_tool, act=self._act_within)
             return eras.result_for(call.era, "handshake", call.method, await self.rules.observe(call, answer))
         generation = self._generations.current

@@ -158,7 +158,7 @@ class CodeRuns:
         identifiers = self._identifiers.get(catalog)
         if identifiers is None:
             identifiers = self._identifiers[catalog] = {}
-            for name in catalog.names(TOOLS):
+            for name in (entry.exposed for entry in catalog.tools_of_models()):
                 if (identifier := identifier_of(name)) not in identifiers or identifier == name:
                     identifiers[identifier] = name
         tools = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
@@ -19,8 +19,10 @@ from mcp_hub.config.settings import Exposed
 from mcp_hub.observability.stalls import finished, in_slices
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.selection import Selection, matches_tool
+from mcp_hub.protocol.apps import app_of, may_call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
+from mcp_hub.protocol.server_requests import UI_EXTENSION, extension_settings
 from mcp_hub.security import principal_of
 from mcp_hub.text import printable
 
@@ -55,6 +57,13 @@ class Decision(msgspec.Struct, frozen=True):
 
     all: bool
     why: str
+
+
+class _ClientKey(NamedTuple):
+    """What tells apart the clients of one caller: the name that a client gives itself, and whether it shows apps."""
+
+    name: str
+    shows_apps: bool
 
 
 class _LastListing(msgspec.Struct):
@@ -111,10 +120,9 @@ class Exposure:
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
-        self._last_listings: OrderedDict[Hashable | None, dict[str, _LastListing]] = OrderedDict()
-        """By caller and the name of its client."""
+        self._last_listings: OrderedDict[Hashable | None, dict[_ClientKey, _LastListing]] = OrderedDict()
         self._over_budget: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
-        self._always_names: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
+        self._always_names: WeakKeyDictionary[Catalog, tuple[list[str], list[str]]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
         if former is not None and former.settings == self.settings:
             self._last_listings, self._reported = former._last_listings, former._reported
@@ -127,7 +135,7 @@ class Exposure:
     def last_listing(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
         """Returns what `listed` returned to this client for this catalog; None if it has not been asked yet."""
         by_client = self._last_listings.get(caller)
-        last_listing = by_client.get(_name_in(envelope)) if by_client is not None else None
+        last_listing = by_client.get(_key_of(envelope)) if by_client is not None else None
         if last_listing is None or last_listing.catalog() is not catalog:
             return None
         last_listing.requested_at = time.monotonic()
@@ -135,27 +143,27 @@ class Exposure:
 
     async def listed(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog:
         """Returns the catalog with the list of tools for one client."""
-        name, now = _name_in(envelope), time.monotonic()
-        last_listing = self._last_listings.get(caller, {}).get(name)
+        key, now = _key_of(envelope), time.monotonic()
+        last_listing = self._last_listings.get(caller, {}).get(key)
         if last_listing is not None and isinstance(caller, str) and now - last_listing.requested_at > SESSION_LIFE:
             last_listing = None
         few = last_listing.few if last_listing is not None else None
-        decision = await in_slices(self._decide(catalog, caller, name, envelope.from_hub, few=few is not None))
+        decision = await in_slices(self._decide(catalog, caller, key.name, envelope.from_hub, few=few is not None))
         if decision.all:
             listing, few = self._full_listing(catalog), None
         else:
-            always = await in_slices(self._always_in(catalog))
+            always, of_apps = await in_slices(self._always_in(catalog))
             kept = [tool_name for tool_name in few or () if catalog.item_of(TOOLS, tool_name) is not None]
-            few = tuple(dict.fromkeys((*kept, *always)))
+            few = tuple(dict.fromkeys((*kept, *always, *(of_apps if key.shows_apps else ()))))
             listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
-        self._remember(caller, name, _LastListing(ref(catalog), ref(listing), now, few))
-        self._report(caller, name, catalog, listing, decision)
+        self._remember(caller, key, _LastListing(ref(catalog), ref(listing), now, few))
+        self._report(caller, key.name, catalog, listing, decision)
         return listing
 
-    def _remember(self, caller: Hashable | None, name: str, last_listing: _LastListing) -> None:
+    def _remember(self, caller: Hashable | None, key: _ClientKey, last_listing: _LastListing) -> None:
         by_client = self._last_listings.setdefault(caller, {})
-        by_client[name] = last_listing
+        by_client[key] = last_listing
         if len(by_client) > MAX_CLIENTS:
             del by_client[next(iter(by_client))]
         if len(self._last_listings) > MAX_REMEMBERED:
@@ -191,18 +199,20 @@ class Exposure:
             return Decision(False, "it was listed few before, and its list does not change for a while")
         return Decision(True, f"all are at most {self._budget:,} tokens")
 
-    def _always_in(self, catalog: Catalog) -> Generator[None, None, tuple[str, ...]]:
-        """Returns the names that the patterns of `always` cover."""
-        names = self._always_names.get(catalog)
-        if names is None:
+    def _always_in(self, catalog: Catalog) -> Generator[None, None, tuple[list[str], list[str]]]:
+        """Returns the names that the patterns of `always` cover, and those of tools that open apps or are for them."""
+        if catalog not in self._always_names:
             matching: list[str] = []
-            for entry in catalog.entries(TOOLS) if self._always else ():
+            of_apps: list[str] = []
+            for entry in catalog.entries(TOOLS):
                 yield
-                server = self._servers.get(entry.route.upstream)
+                server = self._servers.get(entry.route.upstream) if self._always else None
                 if server is not None and matches_tool(self._always, server, entry.route.name):
                     matching.append(entry.exposed)
-            names = self._always_names[catalog] = tuple(matching)
-        return names
+                if app_of(entry.wire) is not None or not may_call("model", entry.wire):
+                    of_apps.append(entry.exposed)
+            self._always_names[catalog] = matching, of_apps
+        return self._always_names[catalog]
 
     # --- lists -------------------------------------------------------------------------------------------------
 
@@ -256,7 +266,8 @@ class Exposure:
     def few(self, catalog: Catalog, forced_mode: Exposed = "auto") -> Catalog:
         """Returns the catalog for a client that is listed a few tools, in the mode of everybody or in `forced_mode`."""
         mode = self.mode(None) if forced_mode == "auto" else forced_mode
-        return self._few(catalog, finished(self._always_in(catalog)), None, mode == "code")
+        always, _ = finished(self._always_in(catalog))
+        return self._few(catalog, tuple(always), None, mode == "code")
 
     def preview(self, catalog: Catalog) -> list[Json]:
         """Returns what clients would be listed of a catalog by the mode of everybody.
@@ -295,10 +306,11 @@ def listed_to(catalogs: Catalogs, *, preview: bool = False) -> list[Json]:
     return [{"clients": ["every client"], **row}] if preview else [{"client": None, "principal": "", **row}]
 
 
-def _name_in(envelope: Envelope) -> str:
-    """Returns the name that a client gives itself, `""` if it gives none that could be one."""
+def _key_of(envelope: Envelope) -> _ClientKey:
+    """Returns the key of a client, with the name `""` if it gives itself none that could be one."""
     name = envelope.client_info.get("name") if envelope.client_info else None
-    return name if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else ""
+    shows_apps = extension_settings(envelope.capabilities, UI_EXTENSION) is not None
+    return _ClientKey(name if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else "", shows_apps)
 
 
 def _client_calling_itself(name: str) -> Client | None:

@@ -209,7 +209,7 @@ class EngineHost:
     # --- lists and calls ---------------------------------------------------------------------------------------
 
     async def listed(self, server: str | None = None, *, connect: bool = True) -> list[ServerTools]:
-        """Returns the tools of all servers, or of one, in the order of the configuration.
+        """Returns the tools of all servers, or of one, that models may call, in the order of the configuration.
 
         It tries to connect to those that are not connected, unless `connect` is false.
         """
@@ -222,11 +222,11 @@ class EngineHost:
             await hub.catalogs.wait_until_built()
         catalog = hub.catalogs.of(None)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in upstreams}
-        for exposed in catalog.names(TOOLS):
-            route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
-            if route is not None and definition is not None and route.upstream in cards:
+        for entry in catalog.tools_of_models():
+            route, definition = entry.route, entry.wire
+            if route.upstream in cards:
                 tags = tags_of(servers[route.upstream], route, definition)
-                cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition, tags))
+                cards[route.upstream].append(ToolCard(route.upstream, route.name, entry.exposed, definition, tags))
         return [
             ServerTools(
                 upstream.server.id,

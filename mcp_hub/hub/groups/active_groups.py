@@ -147,8 +147,8 @@ def contents_of(catalog: Catalog) -> str:
     Servers with the most tools come first. If there is not enough room, purposes are left out before servers are.
     """
     names: dict[str, list[str]] = {}
-    for route in catalog.routes(TOOLS):  # also of unavailable servers, so that the text changes rarely
-        names.setdefault(route.upstream, []).append(route.name)
+    for entry in catalog.tools_of_models(listed=False):  # unavailable servers too, so that the text changes rarely
+        names.setdefault(entry.route.upstream, []).append(entry.route.name)
     if not names:
         return ""
     servers = sorted(names, key=lambda server: (-len(names[server]), server))

@@ -97,9 +97,7 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     if activated:
         catalog = groups.catalog_of(call.caller)
         members = groups.now.members
-        group_tools = (
-            name for name in catalog.names(TOOLS) if (route := catalog.resolve(TOOLS, name)) and members.groups(route)
-        )
+        group_tools = (entry.exposed for entry in catalog.tools_of_models() if members.groups(entry.route))
         content.append({"type": "text", "text": encode(_definitions(catalog, group_tools)).decode()})
     return {"content": content}
 
@@ -110,7 +108,8 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
     if server is not None and server not in (servers := {route.upstream for route in full_catalog.routes(TOOLS)}):
         known_names = ", ".join(sorted(servers)[:MAX_NAMED])
         raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(known_names)}.")
-    names = await find(full_catalog, query) if query.strip() else list(full_catalog.names(TOOLS))
+    found = await find(full_catalog, query) if query.strip() else None
+    names = found if found is not None else (entry.exposed for entry in full_catalog.tools_of_models())
     routes = await in_slices(_existing_routes(full_catalog, names, server, now.members.was_removed))
     matches = list(routes)
 

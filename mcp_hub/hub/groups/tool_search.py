@@ -178,10 +178,8 @@ class ToolSearch:
 
 def _tools(catalog: Catalog) -> Iterator[SearchedTool]:
     descriptions: dict[str, str] = {}
-    for name in catalog.names(TOOLS):
-        route, wire = catalog.resolve(TOOLS, name), catalog.entry(TOOLS, name)
-        if route is not None and wire is not None:
-            server = route.upstream
-            if server not in descriptions:
-                descriptions[server] = catalog.about(server)
-            yield SearchedTool.of(wire, (name, f"{server}/{route.name}", route.name), server, descriptions[server])
+    for entry in catalog.tools_of_models():
+        name, server, original = entry.exposed, entry.route.upstream, entry.route.name
+        if server not in descriptions:
+            descriptions[server] = catalog.about(server)
+        yield SearchedTool.of(entry.wire, (name, f"{server}/{original}", original), server, descriptions[server])
