@@ -120,6 +120,9 @@ def _print_table(import_plan: ImportPlan, files: list[ClientFile], notes: list[s
     for server in import_plan.servers:
         if server.action in ("hub", "broken") or (server.action == "add" and server.reason):
             print(f"{printable(server.id, 60)}: {printable(server.reason, 600)}", file=sys.stderr)
+        if server.inherits:
+            names = ", ".join(server.inherits)
+            print(f"{printable(server.id, 60)}: gets {names}, as it does from its client", file=sys.stderr)
     for note in notes:
         print(f"note: {printable(note, 1000)}", file=sys.stderr)
     if rows:

@@ -188,6 +188,8 @@ class Setup:
             yield ""
             yield f"{printable(row.id, 60):{width}}{printable(state, 80)}, from {printable(sources, 300)}"
             yield f"  runs   {Redactor().text(printable(' '.join(shown_words(row.found)), 2000))}"
+            if row.inherits:
+                yield f"  gets   {', '.join(row.inherits)}, as it does from {sources}"
             for need in self._needs(row):
                 yield f"  needs  {need}"
             if row.reason and row.action == "broken":

@@ -51,6 +51,8 @@ class Client(msgspec.Struct, frozen=True):
     """Whether the client itself chooses which tools its model sees, so that it needs the whole list."""
     tool_limit: int | None = None
     """The number of tools beyond which it cuts the list or fails; None if unknown."""
+    passes: str | None = None
+    """A regular expression of the variables of its own environment that servers inherit; None: only the usual ones."""
     instead: str | None = None
     """The client's own command to add a server, to suggest if its file cannot be edited."""
 
@@ -58,6 +60,10 @@ class Client(msgspec.Struct, frozen=True):
     def short_path(self) -> bool:
         """Whether it is a desktop application, which starts servers without what the user's shell adds to PATH."""
         return self.program is None
+
+    def passed_on(self, environ: Mapping[str, str]) -> set[str]:
+        """Returns the names in `environ` that its servers inherit, besides the usual ones such as PATH."""
+        return {name for name in environ if self.passes is not None and re.match(self.passes, name) is not None}
 
 
 class Machine(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 from typing import Any, Final
@@ -16,6 +17,7 @@ from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry import EntryContext, read_entry
 from mcp_hub.config.fields import read_defaults
 from mcp_hub.config.findings import Findings
+from mcp_hub.config.inherited import capabilities
 from mcp_hub.config.models import INSTALLERS, Server
 from mcp_hub.config.package_specs import program_name
 from mcp_hub.config.raw_entries import RawEntry, find_entries
@@ -95,7 +97,10 @@ def identity_of(server: Server) -> Identity | None:
         if program not in INSTALLERS and len(PureWindowsPath(server.command).parts) > 1:
             program = server.command
         args = tuple(argument for argument in server.args if argument not in _ANSWERS_YES)
-        env = sorted((name, value.get_secret_value()) for name, value in server.env.items())
+        # An imported entry names what its client passes on without naming it.
+        passed = {name: os.environ[name] for name in capabilities(os.environ)}
+        variables = ((name, value.get_secret_value()) for name, value in server.env.items())
+        env = sorted((name, value) for name, value in variables if value != passed.get(name))
         return ("run", program, args, tuple(env), str(server.cwd or ""))
     if server.url:
         headers = sorted((name.lower(), value.get_secret_value()) for name, value in server.headers.items())

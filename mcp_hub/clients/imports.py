@@ -10,13 +10,16 @@ import msgspec
 
 from mcp_hub.clients import Machine
 from mcp_hub.clients.detection import ClientFile, FoundServer, Identity, read_client_file
+from mcp_hub.config.inherited import capabilities, inherited, withheld
 from mcp_hub.editing.edit import Edit
 from mcp_hub.editing.secret_store import KeyringSecret, SecretStore, hidden
 from mcp_hub.editing.server_file import ServerFile
-from mcp_hub.security.redaction import Redactor
+from mcp_hub.security.redaction import Redactor, is_secret_key
 from mcp_hub.text import printable
 
 Action = Literal["add", "same", "hub", "broken"]
+SHOWN_NAMES: Final = 30
+"""Variables that the note on the environment names."""
 _UNSAFE: Final = re.compile(r"[^\w.-]+")
 
 
@@ -33,6 +36,10 @@ class ImportedServer(msgspec.Struct):
     same_as: str | None = None
     secrets: list[str] = []
     """The names of its secrets, which go into the keyring or a file."""
+    passed: set[str] = set()
+    """The variables that it inherits from its clients, besides the usual ones."""
+    inherits: list[str] = []
+    """Those of them that its new entry names, as the hub passes them to some programs only."""
 
     @property
     def reason(self) -> str:
@@ -47,7 +54,24 @@ class ImportedServer(msgspec.Struct):
         """Returns what `--json` prints. No secret is in it."""
         argv = [Redactor().text(printable(argument)) for argument in shown_words(self.found)]
         facts = {"name": self.id, "from": self.sources, "action": self.action, "runs": argv, "on": self.found.on}
-        return facts | {"same_as": self.same_as, "secrets": self.secrets, "note": printable(self.reason, 1000)}
+        facts |= {"same_as": self.same_as, "secrets": self.secrets, "inherits": self.inherits}
+        return facts | {"note": printable(self.reason, 1000)}
+
+    def values(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        """Returns its entry, which names the capabilities that its clients pass on, and fills `inherits`."""
+        values, server = self.found.values, self.found.server
+        env = values.get("env", {})
+        if server is None or not server.command or not isinstance(env, dict):
+            return values
+        own = {*env, *inherited(server, environ)}
+        self.inherits = sorted(name for name in capabilities(environ) if name in self.passed and name not in own)
+        return values | ({"env": env | {name: f"${{{name}}}" for name in self.inherits}} if self.inherits else {})
+
+    def withheld(self, environ: Mapping[str, str]) -> set[str]:
+        """Returns the variables that its clients pass on, and the hub does not."""
+        server = self.found.server
+        names = withheld(server, environ) if server is not None and server.command and self.found.on else ()
+        return self.passed.intersection(names).difference(self.inherits)
 
 
 def shown_words(server: FoundServer) -> list[str]:
@@ -86,30 +110,50 @@ def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretSt
     by_identity: dict[Identity, ImportedServer] = {}
     edits: list[Edit] = []
     keyring: list[KeyringSecret] = []
+    withheld_names: set[str] = set()
     for file in files:
         for server in file.servers:
             identity = server.identity
             if identity is not None and identity in by_identity:
                 row = by_identity[identity]
                 row.sources.append(_source(file, server, row.id))
+                row.passed |= _passed_on(file, machine)
                 if server.on and not row.found.on:
                     row.found = server  # a server that is on in any client is imported as on
                 continue
             row = _row(server, known_ids, names, file)
+            row.passed = _passed_on(file, machine)
             rows.append(row)
             if identity is not None:
                 by_identity[identity] = row
     for row in rows:
         if row.action != "add":
             continue
-        values, secrets = store.without_secrets(row.id, row.found.values)
+        values, secrets = store.without_secrets(row.id, row.values(machine.environ))
+        withheld_names |= row.withheld(machine.environ)
         row.secrets = [name for name, _ in secrets]
         edits += [secret.edit for _, secret in secrets if secret.edit is not None]
         keyring += [secret.keyring for _, secret in secrets if secret.keyring is not None]
         target.add(row.id, values)
     notes = [f"{file.name}: {file.problem}" for file in files if file.problem is not None]
     notes += [f"{file.name}: {note}" for file in files for note in file.notes]
+    if withheld_names:
+        notes.append(_withheld_note(withheld_names))
     return ImportPlan(tuple(rows), (*edits, target.edit()), tuple(keyring), tuple(notes))
+
+
+def _passed_on(file: ClientFile, machine: Machine) -> set[str]:
+    return file.client.passed_on(machine.environ) if file.client is not None else set()
+
+
+def _withheld_note(names: set[str]) -> str:
+    """Returns the note on variables that servers had in their clients, those that look like secrets first."""
+    ordered = sorted(names, key=lambda name: (not is_secret_key(name), name))
+    more = f" and {len(ordered) - SHOWN_NAMES} more" if len(ordered) > SHOWN_NAMES else ""
+    return (
+        f"servers got these variables from their clients, and do not get them from the hub: "
+        f"{', '.join(ordered[:SHOWN_NAMES])}{more}. If one needs NAME, write env: {{NAME: ${{NAME}}}} into its entry"
+    )
 
 
 def _row(server: FoundServer, known_ids: Mapping[Identity, str], names: set[str], file: ClientFile) -> ImportedServer:

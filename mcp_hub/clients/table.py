@@ -10,6 +10,12 @@ from mcp_hub.editing import EditRefused
 from mcp_hub.text import printable
 
 _CODE: Final = "{data}/Code/User"
+_ALL: Final = ""
+_UNSECRET: Final = (
+    "(?i)(?!.*(?:token|secret|passw|key|auth|credential|creds|private|cert)"
+    "|(?:client_id|db_uri|connection_string|database_url|aws_default_region|google_cloud_project)$)"
+)
+"""What Gemini CLI 0.61 does not pass on, by its `environmentSanitization.ts`."""
 _CLINE: Final = "/settings/cline_mcp_settings.json"
 
 CLIENTS: Final = (
@@ -24,11 +30,11 @@ CLIENTS: Final = (
     Client(
         "claude-code", "Claude Code", ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
         ("{CLAUDE_CONFIG_DIR}", "{home}/.claude"), form="stdio", project_files=(".mcp.json",), program="claude",
-        start_limit=30, instead="claude mcp add --scope user", calls_itself=("claude-code",), defers=True,
+        start_limit=30, instead="claude mcp add --scope user", calls_itself=("claude-code",), defers=True, passes=_ALL,
     ),
     Client(
         "vscode", "VS Code", (f"{_CODE}/mcp.json",), (_CODE,), ("servers",), form="stdio",
-        project_files=(".vscode/mcp.json",), tool_limit=128,
+        project_files=(".vscode/mcp.json",), tool_limit=128, passes=_ALL,
         calls_itself=("visual studio code", "visual studio code - insiders", "visual-studio-code"),
     ),
     Client(
@@ -44,8 +50,7 @@ CLIENTS: Final = (
     Client(
         "gemini", "Gemini CLI", ("{GEMINI_CLI_HOME}/.gemini/settings.json", "{home}/.gemini/settings.json"),
         ("{GEMINI_CLI_HOME}/.gemini", "{home}/.gemini"), project_files=(".gemini/settings.json",), program="gemini",
-        start_limit=600,
-        calls_itself=("gemini-cli-mcp-client",),
+        start_limit=600, calls_itself=("gemini-cli-mcp-client",), passes=_UNSECRET,
     ),
     Client(
         "windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",), ("{home}/.codeium/windsurf",),
@@ -57,7 +62,7 @@ CLIENTS: Final = (
          "linux:{config}/zed/settings.json", "macos:{home}/.config/zed/settings.json"),
         ("windows:{data}/Zed", "linux:{FLATPAK_XDG_CONFIG_HOME}/zed", "linux:{config}/zed", "macos:{home}/.config/zed"),
         ("context_servers",), off=("enabled", False), project_files=(".zed/settings.json",), start_limit=60,
-        calls_itself=("zed",),
+        calls_itself=("zed",), passes=_ALL,
     ),
     Client(
         "lm-studio", "LM Studio", ("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
@@ -84,7 +89,7 @@ CLIENTS: Final = (
         "opencode", "opencode", ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json"),
         ("{config}/opencode",), ("mcp",), form="opencode", off=("enabled", False),
         project_files=("opencode.jsonc", "opencode.json"), program="opencode", start_limit=30,
-        calls_itself=("opencode",),
+        calls_itself=("opencode",), passes=_ALL,
     ),
     Client(
         "continue", "Continue", ("{CONTINUE_GLOBAL_DIR}/config.yaml", "{home}/.continue/config.yaml"),

@@ -15,22 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from mcp_hub import codes
+from mcp_hub.config.inherited import inherited
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
-
-_POSIX_BASE: Final = frozenset({
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR",
-})  # fmt: skip
-_POSIX_PREFIXES: Final = ("LC_", "XDG_")
-_WINDOWS_BASE: Final = frozenset({
-    "PATH", "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "TEMP", "TMP", "APPDATA", "LOCALAPPDATA",
-    "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432", "HOMEDRIVE", "HOMEPATH", "USERPROFILE",
-    "USERNAME", "PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS",
-})  # fmt: skip
-_CERTIFICATES: Final = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"})
-"""Paths, not secrets. A child behind a proxy that decrypts TLS cannot connect without them."""
-_PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
-"""Needed if only a proxy reaches the internet. A value with a password is a secret and is not passed on."""
 
 _HINTS: Final = {
     "node": "install Node.js (https://nodejs.org)",
@@ -76,19 +63,19 @@ class CommandNotFound(HubError):
 def child_environment(
     server: Server, environ: Mapping[str, str], home: Path, *, windows: bool = os.name == "nt"
 ) -> dict[str, str]:
-    """Returns the whole environment of the child of `server`: a small base of `environ`, and what the entry declares.
+    """Returns the whole environment of the child of `server`: what it inherits of `environ`, and what it declares.
 
     Nothing else is passed on, as secrets of one server must not reach another. PATH, also that of the entry, keeps its
     order; the usual directories that exist are appended.
     """
-    inherited = {name: value for name, value in environ.items() if _is_passed_on(name, value, windows)}
+    passed = inherited(server, environ, windows=windows)
     own = {name: value.get_secret_value() for name, value in server.env.items()}
     if windows:
         # `Path` and `PATH` are one variable on Windows; of both, a child would see either one.
         declared = {name.upper() for name in own}
-        inherited = {name.upper(): value for name, value in inherited.items() if name.upper() not in declared}
+        passed = {name.upper(): value for name, value in passed.items() if name.upper() not in declared}
         own = {name.upper() if name.upper() == "PATH" else name: value for name, value in own.items()}
-    environment = inherited | own
+    environment = passed | own
     environment["PATH"] = _extend_path(environment.get("PATH", os.defpath), home, environ, windows)
     return environment
 
@@ -158,22 +145,6 @@ def _install_hint(command: str) -> str:
     if (alternative := _WELL_KNOWN.get(command.lower())) is not None:
         return f"install it, or try {alternative}"
     return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
-
-
-def _is_passed_on(name: str, value: str, windows: bool) -> bool:
-    if value.startswith("()"):
-        # A function exported by bash is code, not a value.
-        return False
-    upper = name.upper()
-    if upper in _PROXIES:
-        return not _has_password(value)
-    if name in _CERTIFICATES:
-        return True
-    return upper in _WINDOWS_BASE if windows else name in _POSIX_BASE or name.startswith(_POSIX_PREFIXES)
-
-
-def _has_password(value: str) -> bool:
-    return "@" in value
 
 
 def _extend_path(path: str, home: Path, environ: Mapping[str, str], windows: bool) -> str:

@@ -140,7 +140,7 @@ WITHOUT_EFFECT: Final = {
     "oauth": "write 'auth: oauth', or 'auth' with client_id, scopes and so on, and run: mcp-hub login SERVER",
     "authProviderType": "write 'auth: oauth' and run: mcp-hub login SERVER",
     "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${keyring:SERVICE/USERNAME}",
-    "inheritParentEnv": "a server gets a small environment only; name what it needs under env",
+    "inheritParentEnv": "a server inherits locations only; name what else it needs under env",
     "extra_headers": "headers of a caller are never passed on",
     "passthroughHeaders": "headers of a caller are never passed on",
     "visibility": "the hub has no users of MCPHub; bind each principal to one of 'profiles'",

@@ -30,6 +30,7 @@ from mcp_hub.config.field_types import ValidationError, parse_size
 from mcp_hub.config.fields import Fields, FieldValue, canonical_values, restriction
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.host_rules import goose_header_scope
+from mcp_hub.config.inherited import inherited_row
 from mcp_hub.config.models import (
     CONNECT_DEADLINE_OF_INSTALLERS,
     INSTALLERS,
@@ -124,6 +125,8 @@ def _expanded_values(
         header_scope = goose_header_scope(field_values["env"].value if "env" in field_values else None, reading.scope)
     for name, item in field_values.items():
         scope = header_scope if name == "headers" else reading.scope
+        if name == "env" and isinstance(item.value, dict):
+            item = msgspec.structs.replace(item, value=_without_unset(item.value, item.at, scope, findings))
         value, reasons = expand_tree(item.value, scope, item.at)
         field_values[name] = msgspec.structs.replace(item, value=value)
         unresolved.update(reasons)
@@ -135,6 +138,18 @@ def _expanded_values(
             if key in command.value:
                 field_values[name] = FieldValue(command.value[key], (*command.at, key))
     return field_values, unresolved
+
+
+def _without_unset(env: Mapping[str, Any], at: KeyPath, scope: VariableScope, findings: Findings) -> dict[str, Any]:
+    """Returns `env` without the locations and capabilities that it passes on and that are not set here.
+
+    Any other variable without a value, such as a secret, switches the entry off.
+    """
+    passed_on = [name for name, text in env.items() if text == f"${{{name}}}" and inherited_row(name) is not None]
+    unset = [name for name in passed_on if name not in scope.environ and not scope.literal]
+    for name in unset:
+        findings.advise((*at, name), "is not set here, so its process does not get it", codes.VARIABLE_UNSET)
+    return {name: text for name, text in env.items() if name not in unset}
 
 
 def _foreign_kind(raw: RawEntry, field_values: Mapping[str, FieldValue]) -> CodedText | None:

@@ -84,7 +84,7 @@ class UpdateFinder:
         registry_name = self._file.entry(server.id).values.get("registry")
         if isinstance(registry_name, str) and words:
             return await self._of_registry(server.id, registry_name, words)
-        # The launcher sees the same: the hub gives it a small environment and that of the entry.
+        # The launcher sees the same: the hub gives it what servers inherit, and what the entry declares.
         index = PackageIndex(child_environment(server, self._environ, self._home), self._home, self._egress)
         updates = []
         for spec in find_packages(server.command or "", server.args):

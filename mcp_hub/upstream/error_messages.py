@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
+from mcp_hub.config.inherited import missed_variables
 from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import (
@@ -43,15 +45,17 @@ class ErrorMessages:
 
     def __init__(self, server: Server) -> None:
         self._id = server.id
+        self._server = server
         self._secrets = frozenset(secrets_of_server(server))
         self._redaction = Redactor(self._secrets)
 
     def renew(self, server: Server) -> None:
         """Redacts the secrets of the new configuration entry from now on, in addition to those of the former one."""
+        self._server = server
         self._redaction = Redactor({*self._secrets, *secrets_of_server(server)})
 
     def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:
-        """Returns one line: what happened, and the last stderr lines of the server's process."""
+        """Returns one line: what happened, the last stderr lines of the server's process, and what it lacks."""
         text = str(error) or type(error).__name__
         code = getattr(error, "hub_code", None)
         if isinstance(error, UpstreamAnswered):
@@ -62,6 +66,10 @@ class ErrorMessages:
             code = _code_of_launcher(last_words) or code
             text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
         redacted = self._redaction.text(text)
+        if self._server.command and (missed := missed_variables(self._server, text, os.environ)):
+            pairs = ", ".join(f"{name}: ${{{name}}}" for name in missed)
+            redacted += f"; it does not inherit what is set here: if it needs that, write env: {{{pairs}}} in its entry"
+            code = codes.VARIABLE_NOT_PASSED
         return CodedText(redacted, code) if code is not None else redacted
 
     def clean(self, text: str) -> str:

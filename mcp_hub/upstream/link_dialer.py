@@ -23,10 +23,6 @@ from mcp_hub.transport.children import Children
 if TYPE_CHECKING:
     from mcp_hub.transport.egress import Egress
 
-_BROWSER_VARIABLES: Final = (
-    "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
-)  # fmt: skip
-"""Variables that say where a browser is installed, and on which display it can show windows."""
 _CANDIDATES: Final[Mapping[str, Sequence[str]]] = {"auto": ("http", "sse")}
 """The transports to try, in order, for configured values of `transport` that name no single transport."""
 
@@ -38,7 +34,7 @@ class LinkDialer:
     """Makes links.
 
     Args:
-        environ: the hub's own environment; children see only its safe part.
+        environ: the hub's own environment; children inherit a part of it.
         settings: returns the environment variables that configure a built-in server's process.
         sign_ins: returns the tokens for a server; None if it has no sign-in.
         functions: makes links to functions of the program the hub runs in.
@@ -114,9 +110,7 @@ class LinkDialer:
         """Returns (command line, environment) of a server with a process. Raises CommandNotFound."""
         env = child_environment(server, self._environ, Path.home())
         argv = self._argv(server, env.get("PATH", ""))
-        if server.builtin in ("web", "browser"):
-            env |= {name: self._environ[name] for name in _BROWSER_VARIABLES if name in self._environ}
-        elif server.builtin == "text_files":
+        if server.builtin == "text_files":
             policies = env.get(file_access.RAW_TEXT_VARIABLE), self._environ.get(file_access.RAW_TEXT_VARIABLE)
             if policies != (None, None):
                 env[file_access.RAW_TEXT_VARIABLE] = file_access.strictest_policy(policies)

@@ -210,7 +210,7 @@ def test_in_the_home_directory_client_files_do_not_count_as_project_files(
     monkeypatch.chdir(person.home)
     for command in ("setup", "import"):
         assert person.run(command, "--json") == UNCONFIRMED
-        assert json.loads(person.out)["left_out"] == []
+        assert not any("this directory" in note for note in json.loads(person.out)["left_out"])
 
 
 def test_setup_without_clients_writes_a_first_file_that_works(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:

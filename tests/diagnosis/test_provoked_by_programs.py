@@ -82,6 +82,30 @@ def test_the_last_words_of_a_server_that_answers_too_late_are_shown(tmp_path: Pa
     assert f"its last words: waiting for the database [{codes.HANDSHAKE_LATE}]" in output
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("SEARCH_API_KEY is not set", "SEARCH_API_KEY"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "DOCKER_HOST"),
+        ("dial tcp: The connection to the server localhost:8080 was refused", "KUBECONFIG"),
+        ("git@host: Permission denied (publickey).", "SSH_AUTH_SOCK"),
+    ],
+)
+def test_a_server_that_fails_without_a_variable_that_is_set_here_is_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, name: str
+) -> None:
+    monkeypatch.setenv(name, "here-abcdef0123456789")
+    failing = python(f"import os, sys; sys.exit({words!r} if {name!r} not in os.environ else 'something else')")
+    path = configured(tmp_path, {"a": failing})
+    facts = json.loads(said("check", "--json", "--config", str(path)).out)["servers"][0]
+    assert facts["code"] == codes.VARIABLE_NOT_PASSED
+    assert f"{{{name}: ${{{name}}}}}" in facts["problem"]
+    assert "here-abcdef" not in facts["problem"]
+    assert codes.VARIABLE_NOT_PASSED in reported_codes(path)
+    told = configured(tmp_path, {"a": {**failing, "env": {name: f"${{{name}}}"}}})
+    assert codes.PROCESS_EXITED in checked(told)
+
+
 def test_a_file_that_is_not_executable_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "server").write_text("#!/bin/sh\n")
     path = configured(tmp_path, {"a": {"command": str(tmp_path / "server")}})

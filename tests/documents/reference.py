@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mcp_hub.cli import COMMANDS
+from mcp_hub.config.inherited import INHERITED
 from mcp_hub.diagnosis import page as codes
 from tests.documents import reference_keys as keys
 from tests.documents import reference_metrics as metrics
@@ -122,6 +123,23 @@ def plain_keys(page: str) -> Iterator[str]:
         yield table(("key", "may be written as"), list(keys.spellings()))
 
 
+INHERITANCE: Final = f"""# What servers inherit
+
+Of the hub's own variables, the program of a server gets only those of this table. Any other variable must stand under
+`env` of its entry: `env: {{MY_TOKEN: ${{MY_TOKEN}}}}`. A value that contains a credential, such as the password of a
+URL, does not pass, nor does a name that only a `*` matches and that stands for a secret (`UV_PUBLISH_TOKEN`).
+{GENERATED_NOTE.format(source="`mcp_hub/config/inherited.py`")}
+"""
+
+
+def inherited() -> Iterator[Sequence[str]]:
+    """Yields the rows of the table of inherited variables."""
+    systems = {"always": "all", "posix": "all, but on Windows", "windows": "all, on Windows", "never": "none"}
+    for row in INHERITED:
+        programs = ", ".join(f"`{program}`" for program in row.programs.split())
+        yield " ".join(f"`{name}`" for name in row.names.split()), systems.get(row.passing, programs), row.reason
+
+
 def pages() -> Iterator[tuple[str, str]]:
     """Yields the path of each page in the repository, and its text."""
     for name, (title, commands) in COMMAND_PAGES.items():
@@ -130,6 +148,8 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"docs/reference/{name}.md", settings_page(title, plain_keys(name), settings.on_page(name))
     rows = list(metrics.rows(metrics.exposition()))
     yield metrics.PAGE, metrics.BEGINNING + table(("metric", "kind", "labels", "meaning"), rows) + "\n"
+    environment = table(("variables", "pass to", "reason"), list(inherited()))
+    yield "docs/reference/environment.md", f"{INHERITANCE}\n{environment}\n"
     yield from codes.pages()
 
 
