@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final
@@ -47,6 +48,9 @@ DESTRUCTIVE: Final = "destructive"
 """Stands for all tools but those whose annotations say that they only read, or are not destructive."""
 CONFIRM_WAIT: Final = 240.0
 """Seconds for the person to answer."""
+AT_ONCE: Final = 1.0
+"""Seconds within which no person reads a question: a client that declines or cancels it by then has asked nobody."""
+NOBODY: Final = "no answer"
 _ON_PAGE: Final = "With the live page open (`mcp-hub open`) the person can allow it there."
 _QUOTED: Final = str.maketrans({"\\": "\\\\", "'": "\\'"})
 _CHOICES: Final = {
@@ -103,7 +107,7 @@ def named_tools(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 class NotConfirmed(PermissionDenied):
-    """The person did not allow the call, or could not be asked; the server got no request."""
+    """The call was not allowed: a person refused it, nobody answered or could be asked. The server got no request."""
 
     policy, refuses = "confirm", True
 
@@ -251,8 +255,12 @@ class Confirm:
         answer, source = await self._answer(call, question, by_client=missing is None)
         call.notes.append(f"confirm: {answer}{source}")
         if answer not in (ONCE, SESSION):
-            text = "Nobody answered in time" if answer == "no answer" else "The person did not allow the call"
-            raise _refusal(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
+            text = f"The client did not allow the call of {tool}: it answered {answer!r}."
+            if answer == NO:
+                text = f"The person did not allow the call of {tool}."
+            elif answer == NOBODY:
+                text = f"Nobody answered whether {tool} may be called. {_ON_PAGE}"
+            raise _refusal(call, setting, f"{text} Do not try again unless a person asks for it. ")
         if await self._digest(call) != question.digest:
             raise _refusal(call, setting, f"The arguments of {tool} changed while the person was asked. ")
         call.confirmed = question.digest
@@ -294,7 +302,10 @@ class Confirm:
         return effective
 
     async def _answer(self, call: Call, question: ConfirmationQuestion, *, by_client: bool) -> tuple[str, str]:
-        """Returns (ONCE, SESSION, NO or `no answer`; the source of the answer for notes, "" for the client)."""
+        """Returns (the answer, its source for notes).
+
+        The answer is ONCE, SESSION, NO, NOBODY, or what a client answered that may have asked a person or nobody.
+        """
         via = "" if call.within is None else f", which {call.within} is to call,"
         message = f"mcp-hub asks: may {question.tool}{via} be called with these arguments? {question.arguments}"
         if question.too_long:
@@ -313,21 +324,32 @@ class Confirm:
             "message": message,
             "requestedSchema": {"type": "object", "properties": {"allow": choice_schema}, "required": ["allow"]},
         }
-        entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
+        entry, begun = call.questions.note(ELICITATION, "unanswered", by="mcp-hub"), time.monotonic()
         try:
             with suspended(call.deadlines), self._approvals.pending.open(call, question) as pending:
                 async with asyncio.timeout(CONFIRM_WAIT):
                     result = await _first_answer(call, pending, params if by_client else None, entry)
         except TimeoutError:
-            return "no answer", ""
+            return NOBODY, ""
         except ProtocolError:
-            return NO, ""
+            return "error", ""
         if isinstance(result, str):
             entry["outcome"] = "accept" if result != NO else "decline"
             return result, ", on the live page"
-        content = result.get("content")
-        choice = content.get("allow") if isinstance(content, dict) and result.get("action") == "accept" else None
-        return next((known for known in question.choices if known == choice), NO), ""
+        return _choice_of(result, question.choices, time.monotonic() - begun)
+
+
+def _choice_of(result: Json, choices: Sequence[str], seconds: float) -> tuple[str, str]:
+    """Returns the answer of a client and its source, as `Confirm._answer` does.
+
+    Clients declare elicitation also where nobody is there, and decline or cancel at once (`claude -p`, `codex exec`).
+    """
+    action, content = result.get("action"), result.get("content")
+    if action == "accept":
+        choice = content.get("allow") if isinstance(content, dict) else None
+        return next((known for known in choices if known == choice), "accept without a choice"), ""
+    action = action if action in ("decline", "cancel") else "error"
+    return (NOBODY, f", the client said {action} at once") if seconds < AT_ONCE else (action, "")
 
 
 async def _first_answer(

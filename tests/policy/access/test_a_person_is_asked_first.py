@@ -115,6 +115,63 @@ async def test_a_confirmation_of_one_caller_does_not_count_for_another(tmp_path:
     assert len(second.questions) == 1
 
 
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("answer", "read_in", "note"),
+    [
+        (types.ElicitResult(action="decline"), 60, "confirm: no answer, the client said decline at once"),
+        (types.ElicitResult(action="cancel"), 60, "confirm: no answer, the client said cancel at once"),
+        (types.ElicitResult(action="decline"), 0, "confirm: decline"),
+        (types.ElicitResult(action="cancel"), 0, "confirm: cancel"),
+        (types.ElicitResult(action="accept", content={}), 60, "confirm: accept without a choice"),
+        (types.ElicitResult(action="accept", content={"allow": "no"}), 60, "confirm: no"),
+    ],
+)
+async def test_only_an_explicit_no_counts_as_the_refusal_of_a_person(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    era: str,
+    answer: types.ElicitResult,
+    read_in: float,
+    note: str,
+) -> None:
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        return answer
+
+    monkeypatch.setattr(confirm, "AT_ONCE", read_in)
+    records: list[dict[str, Any]] = []
+    config = load_config(write_config(tmp_path, {"files": counting(tmp_path)}, confirm=["effect"]))
+    async with (
+        Engine(config, record=records.append) as engine,
+        served_in_process(engine) as base,
+        sdk(f"{base}/mcp", era, elicitation_callback=elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool("files__effect", {})
+        assert await outcome(client, "files__other") == "ok"
+    assert did(tmp_path) == ["other"]
+    assert [call["notes"] for call in records if call.get("verdict") == "refused"] == [[note]]
+    assert isinstance(result.content[0], types.TextContent)
+    assert ("The person did not" in result.content[0].text) == (note == "confirm: no")
+    assert ("Nobody answered" in result.content[0].text) == note.startswith("confirm: no answer")
+
+
+@pytest.mark.parametrize("server", ERAS)
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_declined_question_of_a_server_ends_no_call(tmp_path: Path, server: str, action: Any) -> None:
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action=action)
+
+    async with (
+        network_hub(tmp_path, {"a": asking("--era", server, allow=["elicitation"])}) as (_, base),
+        sdk(f"{base}/mcp", "handshake", elicitation_callback=elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool("a__ask", QUESTION)
+    assert not result.is_error
+    assert action in str(result.content)
+
+
 async def test_a_new_session_asks_for_confirmation_again(tmp_path: Path) -> None:
     first, second = Person("for this session"), Person("no")
     log = tmp_path / "calls.jsonl"
