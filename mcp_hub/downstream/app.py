@@ -303,8 +303,10 @@ class App:
             self.streamable.close_of(removed)
             if self.sse is not None:
                 self.sse.close_of(removed)
-            for principal, _ in removed:
+            for principal, profile in removed:
                 self._dispatcher.hub.forget(principal)
+                if self._replicas is not None:
+                    self._replicas.router.forget(principal, profile)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
 

@@ -92,6 +92,10 @@ class Dispatcher:
         """Ends the subscriptions of a caller whose session another replica has taken over."""
         self._methods.subscriptions.forget(caller)
 
+    def end_listening(self, principal: Principal) -> None:
+        """Ends a principal's `subscriptions/listen`, so that its client listens again at the replica that owns it."""
+        self._methods.subscriptions.end_listening(principal)
+
     def close(self) -> None:
         """Ends every subscription gracefully. Requests in flight are left to the transports."""
         self._methods.close()

@@ -46,7 +46,7 @@ class Subscriptions:
     def __init__(self, hub: Engine, resolve: RecordingResolver) -> None:
         self._hub = hub
         self._resolve = resolve
-        self._closing = asyncio.Event()
+        self._is_closing = False
         self._listeners: set[_Subscription] = set()
         self._forgetting: set[asyncio.Task[None]] = set()
         self._watched: dict[Hashable, set[str]] = {}
@@ -54,7 +54,15 @@ class Subscriptions:
 
     def close(self) -> None:
         """Ends every `subscriptions/listen` gracefully."""
-        self._closing.set()
+        self._is_closing = True
+        for subscription in self._listeners:
+            subscription.ended.set()
+
+    def end_listening(self, key: Hashable | None) -> None:
+        """Ends every `subscriptions/listen` of one caller gracefully."""
+        for subscription in self._listeners:
+            if subscription.exchange.key == key:
+                subscription.ended.set()
 
     def changed(self, method: str, caller_filter: CallerFilter) -> None:
         """Notifies the listeners whose view of a list has changed: for whose key `caller_filter(key)` is true."""
@@ -81,7 +89,8 @@ class Subscriptions:
                         _, pending = await asyncio.wait(tasks.values(), timeout=ACKNOWLEDGED_WITHIN)
                     honoured[WATCHED] = [uri for uri, task in tasks.items() if task not in pending and task.result()]
                 subscription.acknowledge(honoured)
-                await self._closing.wait()
+                if not self._is_closing:
+                    await subscription.ended.wait()
                 for task in pending:
                     task.cancel()
         finally:
@@ -160,6 +169,7 @@ class _Subscription(msgspec.Struct, eq=False):
 
     exchange: Exchange
     methods: frozenset[str]
+    ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     held: dict[tuple[str, Any], dict[str, Any]] | None = msgspec.field(default_factory=dict)
     """The notifications that wait for the acknowledgement, which comes first; None after it."""
 

@@ -62,6 +62,10 @@ class Generation:
         self._upstreams = upstreams
         self.has_own_sessions = any(upstream.server.session == "client" for upstream in upstreams.values())
         """Whether servers keep a session for each client."""
+        self.has_own_lists = any(
+            upstream.server.session == "client" and upstream.server.origin == "mcp" for upstream in upstreams.values()
+        )
+        """Whether such servers may list something else to each client; the hub's own never do."""
         self.internal_servers = internal_servers
         self.dialer = dialer
         self.pin_watch: PinFileWatcher | None = None

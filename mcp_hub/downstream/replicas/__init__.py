@@ -83,7 +83,7 @@ class Replicas:
         self._bucket = SharedBucket(self.store, lambda: members.count)
         self._owners = owners = Owners(self.store, members, self._have_others_check)
         self.sessions = SharedSessions(self.store, self.keys, members, owners, client, dispatcher, changes)
-        self.router = RequestRouter(dispatcher.hub, self.store, members, owners, client, self.sessions)
+        self.router = RequestRouter(dispatcher, self.store, members, owners, client, self.sessions)
 
     def keys(self) -> ReplicaKeys:
         """Returns the replica keys. Raises NoKeys."""

@@ -11,6 +11,7 @@ from mcp_hub.downstream.replicas.forwarding import (
     HELLO,
     KNOWS,
     LOOK,
+    MISDIRECTED,
     PUSH,
     RESTORE,
     ForwardedRequest,
@@ -73,7 +74,8 @@ class ForwardEndpoint:
             await reply.send(204)
             return True
         if isinstance(opened, int) or not self._knows(opened[1]):
-            status = opened if isinstance(opened, int) else 403
+            # Replicas may load changed principals one after the other, so a replica may not know one of them yet.
+            status = opened if isinstance(opened, int) else MISDIRECTED
             await reply.text(status, "This is not for this replica.")
             return status != 403
         request.let_in()

@@ -44,11 +44,13 @@ from mcp_hub.store.membership import Membership
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.handshake_session import HandshakeSession
-    from mcp_hub.hub import Engine
 
 OWNER_WITHIN: Final = 5.0
 """Seconds to wait for an owner that can be reached: longer than a lease."""
+LISTEN_AGAIN: Final = 30.0
+"""Seconds after which a client that listens here without its owner has to listen again."""
 MAX_PRINCIPALS: Final = 10_000
 """Principals of the modern era whose owner is remembered; the least recent are forgotten."""
 _LAST_EVENT_ID: Final = b"last-event-id"
@@ -70,20 +72,22 @@ class RequestRouter:
 
     def __init__(
         self,
-        hub: Engine,
+        dispatcher: Dispatcher,
         store: Store,
         members: Membership,
         owners: Owners,
         client: ForwardClient,
         sessions: SharedSessions,
     ) -> None:
-        self._hub = hub
+        self._dispatcher = dispatcher
+        self._hub = dispatcher.hub
         self._store = store
         self._members = members
         self._owners = owners
         self._client = client
         self._sessions = sessions
-        self._principals: OrderedDict[Principal, Ownership] = OrderedDict()
+        self._principals: OrderedDict[tuple[Principal, str | None], Ownership] = OrderedDict()
+        """By principal and profile, as equal principals may have different profiles."""
 
     # --- the handshake era -----------------------------------------------------------------------------------------
 
@@ -271,20 +275,28 @@ class RequestRouter:
         return True
 
     def _principal_ownership(self, principal: Principal) -> Ownership:
-        ownership = self._principals.get(principal)
+        key = (principal, principal.profile)
+        ownership = self._principals.get(key)
         if ownership is None:
             identity = f"{principal.profile or ''}\0{principal}".encode("utf-8", "surrogatepass")
             ownership = Ownership(f"principal:{hashlib.sha256(identity).hexdigest()}", principal)
             ownership.let_go = partial(self._let_go, principal)
-            self._principals[principal] = ownership
+            self._principals[key] = ownership
             while len(self._principals) > MAX_PRINCIPALS:
                 self._owners.forget(self._principals.popitem(last=False)[1])
-        self._principals.move_to_end(principal)
+        self._principals.move_to_end(key)
         return ownership
 
+    def forget(self, principal: Principal, profile: str | None) -> None:
+        """Forgets a principal that is gone, or has another profile now."""
+        if (ownership := self._principals.pop((principal, profile), None)) is not None:
+            self._owners.forget(ownership)
+
     def _let_go(self, principal: Principal) -> None:
+        """Ends what is open here for a principal that another replica owns. Its client listens there from now on."""
         for upstream in self._hub.upstreams.values():
             upstream.forget(principal)
+        self._dispatcher.end_listening(principal)
 
     # --- both ------------------------------------------------------------------------------------------------------
 
@@ -299,17 +311,12 @@ class RequestRouter:
             return True  # one session is served by one configuration
         if not self._hub.generation.has_own_sessions:
             return False
-        if era == "modern" and method in _LIST_METHODS:
-            return False
-        if era == "modern" and method == LISTEN:
-            notifications = params.get("notifications") if isinstance(params, dict) else None
-            return isinstance(notifications, dict) and bool(notifications.get("resourceSubscriptions"))
+        if method in _LIST_METHODS or method == LISTEN:
+            return self._hub.generation.has_own_lists or not _is_about_lists(message)
         kind = _KIND_BY_METHOD.get(method)
         name = params.get(kind.name_key) if kind is not None and isinstance(params, dict) else None
         if kind is None or not isinstance(name, str):
-            return (
-                kind is not None or method in _LIST_METHODS or method in TASK_METHODS or method == "completion/complete"
-            )
+            return kind is not None or method in TASK_METHODS or method == "completion/complete"
         route = self._hub.catalogs.of(key).resolve(kind, name)
         upstream = self._hub.upstreams.get(route.upstream) if route is not None else None
         return upstream is None or upstream.server.session == "client"
@@ -323,9 +330,38 @@ class RequestRouter:
         payload: Message | list[Any] | None,
         era: Era = "handshake",
     ) -> bool:
-        """Returns whether the owner has answered a request; False: this replica is the owner, and carries it out."""
+        """Returns whether the owner has answered a request; False: this replica carries it out.
+
+        It does so as the owner, or with the common lists if the owner of a modern client's lists cannot be reached.
+        """
         if ownership is None:
             return False
+        has_common_answer = era == "modern" and isinstance(payload, dict) and _is_about_lists(payload)
+        try:
+            return await self._at_owner(request, reply, ownership, principal, payload, era, again=has_common_answer)
+        except CallError as error:
+            if not has_common_answer:
+                await _fail(reply, error, payload, era)
+                return True
+        if isinstance(payload, dict) and payload["method"] == LISTEN:
+            asyncio.get_running_loop().call_later(LISTEN_AGAIN, self._dispatcher.end_listening, principal)
+        return False
+
+    async def _at_owner(
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        ownership: Ownership,
+        principal: Principal,
+        payload: Message | list[Any] | None,
+        era: Era,
+        *,
+        again: bool,
+    ) -> bool:
+        """Returns whether the owner has answered; False if it is this replica. Raises CallError if none can be reached.
+
+        `again`: whether the request may be forwarded once more after an owner has failed.
+        """
         body = b"" if payload is None else encode(payload)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OWNER_WITHIN
@@ -336,22 +372,22 @@ class RequestRouter:
                     return await self._report_loss(reply, ownership, payload, era)
                 if isinstance(request, ForwardedRequest):
                     await reply.text(MISDIRECTED, "Another replica owns this.")
-                    return True
-                await self._client.forward(owner, request, reply, principal, body)
+                else:
+                    await self._client.forward(owner, request, reply, principal, body)
+                return True
             except NotOwner:
                 if not self._owners.is_here(ownership):
                     ownership.owner = None
                 if isinstance(request, ForwardedRequest):
                     await reply.text(MISDIRECTED, "This replica does not own this.")
                     return True
-                if loop.time() < deadline:
-                    await asyncio.sleep(ASK_AGAIN)
-                    continue
-                text = "The replica that this belongs to cannot be reached; try again."
-                await _fail(reply, NoOwner(text, retry_after=1.0, executed=False), payload, era)
-            except (ReplicaGone, StoreUnavailable) as error:
-                await _fail(reply, error, payload, era)
-            return True
+                if loop.time() >= deadline:
+                    text = "The replica that this belongs to cannot be reached; try again."
+                    raise NoOwner(text, retry_after=1.0, executed=False) from None
+            except ReplicaGone:
+                if not again or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(ASK_AGAIN)
 
     async def _report_loss(
         self, reply: HttpReply, ownership: Ownership, payload: Message | list[Any] | None, era: Era
@@ -409,6 +445,15 @@ def _messages(payload: Message | list[Any] | None) -> list[Any]:
 def _body_of(messages: list[Message]) -> bytes:
     """Returns the body of a POST; several messages are those of a batch."""
     return encode(messages[0] if len(messages) == 1 else messages)
+
+
+def _is_about_lists(message: Message) -> bool:
+    """Returns whether a request asks for a list, or to be told of changes of lists alone."""
+    if message["method"] != LISTEN:
+        return message["method"] in _LIST_METHODS
+    params = message.get("params")
+    notifications = params.get("notifications") if isinstance(params, dict) else None
+    return not (isinstance(notifications, dict) and notifications.get("resourceSubscriptions"))
 
 
 def _is_kind_request(message: Any) -> bool:
