@@ -147,6 +147,10 @@ class NotConnected(ServerUnavailable):
     """There is no connection to the upstream, and the last attempt to connect failed; no request was sent."""
 
 
+class RequestRejected(ServerUnavailable):
+    """The upstream's HTTP server answered a request with a status 4xx: it is alive, but does not serve this request."""
+
+
 class StateLost(CallError):
     """The upstream is available, but the state that earlier calls set up in it is lost; no request was sent."""
 

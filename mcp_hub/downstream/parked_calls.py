@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import OrderedDict
+import time
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, Final
@@ -34,8 +34,8 @@ PARKED_SECONDS: Final = 300.0
 """Seconds for which a parked call waits for the client's answer."""
 MAX_PARKED: Final = 100
 """Parked calls of one principal."""
-MAX_EXPIRED: Final = 1000
-"""Expired calls that are remembered, to answer `timeout` rather than `cancelled`."""
+MAX_DIGITS: Final = 12
+"""The most digits of the time at which a parked call expires, in seconds since 1970."""
 PREFIX: Final = "mcp-hub:"
 """Prefix of a `requestState` that a hub has made; all others are made by servers."""
 
@@ -170,6 +170,12 @@ def _is_same(parked: _ParkedCall, retry: Call) -> bool:
     return (call.method, call.route, call.within, first) == (retry.method, retry.route, retry.within, second)
 
 
+def _has_expired(token: str) -> bool:
+    """Returns whether the time of a parked call is over, by its token."""
+    end = token.rpartition(".")[2]
+    return end.isascii() and end.isdecimal() and len(end) <= MAX_DIGITS and time.time() >= int(end)
+
+
 class UnreachableRespondent(msgspec.Struct, frozen=True):
     """A modern client outside of its calls: its capabilities are known, but it cannot be asked (Asker)."""
 
@@ -208,7 +214,6 @@ class ParkedCalls:
         self.run = secrets.token_urlsafe(9)
         """Names this run of the hub in a `requestState`; among several replicas, the replica."""
         self._parked: dict[str, tuple[_ParkedCall, asyncio.Future[Json]]] = {}
-        self._expired: OrderedDict[str, Hashable | None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -243,7 +248,7 @@ class ParkedCalls:
         run, _, token = state.removeprefix(PREFIX).partition(":")
         entry = self._parked.get(token) if run == self.run else None
         if entry is None or entry[0].owner != owner:
-            if run == self.run and token in self._expired and self._expired[token] == owner:
+            if run == self.run and _has_expired(token):
                 raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
             raise CallCancelled(_UNKNOWN)
         if not isinstance(answers, dict):
@@ -311,7 +316,8 @@ class ParkedCalls:
         return task
 
     def _park(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> Json:
-        parked.token = token = secrets.token_urlsafe(18)
+        # The token names its end, so that no expired call has to be remembered: a client deceives only itself with it.
+        parked.token = token = f"{secrets.token_urlsafe(18)}.{int(time.time() + PARKED_SECONDS)}"
         self._parked[token] = (parked, task)
         parked.relay = parked.log_relay = None
         parked.yield_turn()
@@ -342,9 +348,6 @@ class ParkedCalls:
         parked, task = self._parked.pop(token)
         parked.token = None
         task.cancel()
-        self._expired[token] = parked.owner
-        while len(self._expired) > MAX_EXPIRED:
-            self._expired.popitem(last=False)
 
     def _count(self, owner: Hashable | None) -> int:
         return sum(parked.owner == owner for parked, _ in self._parked.values())

@@ -156,6 +156,7 @@ class Engine:
             self._on_built,
             view,
             view.own_names if view is not None else frozenset(),
+            frozenset(profile.name for profile in now.config.profiles),
         )
 
     async def __aenter__(self) -> Engine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping
 from functools import partial
 from operator import eq
 from typing import Any, Final
@@ -97,15 +97,19 @@ class Catalogs:
         on_built: Callable[[], None],
         view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
+        profiles: Container[str] = (),
     ) -> None:
-        """Takes over a generation: its upstreams, its policies as `shape`, and `is_visible` for profiles.
+        """Takes over a generation: its upstreams and `profiles`, its policies as `shape`, `is_visible` for profiles.
 
+        Catalogs of profiles that it does not have are dropped, and made again only if somebody asks for them.
         `view`: as in `replace_view`. `on_built()` is called after each build. `list_wait`: seconds of `settled_for`.
         """
         self._list_wait = list_wait
         self._upstreams, self._shape, self._is_visible = upstreams, shape, is_visible
         self._on_conflict, self._on_built = on_conflict, on_built
         self._view, self._reserved = view, reserved
+        self._requested = {name for name in self._requested if name in profiles}
+        self._profile_catalogs = {name: kept for name, kept in self._profile_catalogs.items() if name in profiles}
         self._dirty = self._is_new_generation = self._reviewed = True
         if self._build_task is not None:
             self._build_task.cancel()  # it uses the policies of the former generation

@@ -14,7 +14,14 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
-from mcp_hub.errors import CallError, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable
+from mcp_hub.errors import (
+    CallError,
+    PermissionDenied,
+    ProtocolError,
+    RequestRejected,
+    ResultTooLarge,
+    ServerUnavailable,
+)
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 
 
@@ -144,12 +151,12 @@ class CircuitBreaker:
             result = await call_next(call)
             event = CircuitEvent.SUCCEEDED
             return result
+        except (ProtocolError, PermissionDenied, RequestRejected, ResultTooLarge):
+            event = CircuitEvent.SUCCEEDED
+            raise
         except ServerUnavailable:
             circuit.failures += 1
             event = CircuitEvent.FAILED_TOO_OFTEN if circuit.failures >= circuit.rules.failures else CircuitEvent.FAILED
-            raise
-        except (ProtocolError, PermissionDenied, ResultTooLarge):
-            event = CircuitEvent.SUCCEEDED
             raise
         finally:
             if probe:

@@ -67,10 +67,10 @@ class Quotas:
             name = f"principal {principal}"
             self._refuse(limits.rate, await self._sharing.bucket.take(name, limits.rate, principal, limits.burst))
 
-    def enter(self, principal: Principal, method: str) -> Callable[[], None]:
+    def enter(self, principal: Principal, method: str, *, in_place: bool = False) -> Callable[[], None]:
         """Counts a request that begins; returns the function to call when it ends, `uncounted` if it is not counted.
 
-        Raises Overloaded.
+        Raises Overloaded. `in_place`: it runs in the place of another one that waits, so it counts only as to its rate.
         """
         if method in FREE:
             return uncounted
@@ -86,6 +86,8 @@ class Quotas:
             self._check_rate(principal, limits.rate, limits.burst)
         if method == eras.LISTEN:
             return self._listen_to(principal)
+        if in_place:
+            return uncounted
         if self._running[principal] >= limits.calls:
             text = f"{limits.calls} requests of this principal are running already (setting: listen.limits.calls)."
             raise Overloaded(text, retry_after=1.0, executed=False)
@@ -346,9 +348,18 @@ class Allowance:
     def __init__(self, quotas: Quotas, principal: Principal, share: Share) -> None:
         self._quotas = quotas
         self._principal = principal
+        self._in_place = False
+        """Whether a call runs in the place of the request that runs the program, which waits for it."""
         self.share = share
 
     async def enter(self, method: str) -> Callable[[], None]:
         """Counts a call that begins; returns the function to call when it ends. Raises Overloaded."""
         await self._quotas.check_shared(self._principal, method)
-        return self._quotas.enter(self._principal, method)
+        leave = self._quotas.enter(self._principal, method, in_place=not self._in_place)
+        if self._in_place:
+            return leave
+        self._in_place = True
+        return self._leave_place
+
+    def _leave_place(self) -> None:
+        self._in_place = False

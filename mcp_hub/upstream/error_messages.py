@@ -18,6 +18,7 @@ from mcp_hub.errors import (
     InvalidParameters,
     NotConnected,
     PermissionDenied,
+    RequestRejected,
     ResultTooLarge,
     ServerUnavailable,
     SignInMissing,
@@ -116,7 +117,9 @@ class ErrorMessages:
             return SignInMissing(f"The server {self._id!r} is {self.explain(error)}", server=self._id, executed=False)
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
-        return ServerUnavailable(text, server=self._id, retry_after=error.retry_after, executed=error.executed)
+        is_rejected = error.status is not None and 400 <= error.status < 500
+        kind = RequestRejected if is_rejected else ServerUnavailable
+        return kind(text, server=self._id, retry_after=error.retry_after, executed=error.executed)
 
     def not_an_object(self, method: str) -> CallError:
         """Makes the error of a call whose result is not an object."""

@@ -167,10 +167,10 @@ class SubscriptionRegistry:
         return last
 
     async def unwatch(self, uri: str, caller: Hashable | None, watcher_id: Hashable) -> None:
-        """Stops notifying a watcher. A server that fails to unsubscribe is ignored."""
+        """Stops notifying a watcher. The server is told in the background, as nothing depends on its answer."""
         current = self._current
         if current._remove(uri, caller, watcher_id):
-            await current._unsubscribe(current._key(caller), uri)
+            current._in_background(current._unsubscribe(current._key(caller), uri))
 
     async def forget(self, watcher_id: Hashable) -> None:
         """Removes a watcher that is gone from every resource."""

@@ -54,10 +54,10 @@ async def test_a_handshake_client_gets_updates_until_it_unsubscribes(tmp_path: P
         assert [update["uri"] for update in updates(client)] == ["x:one", "x:one/part"]
         assert updates(client)[0]["future"] == 1
         await client.request("resources/unsubscribe", {"uri": "x:one"})
-        if era == "handshake":
-            assert logged(log, "resources/") == ["resources/subscribe x:one", "resources/unsubscribe x:one"]
         await touched(client, "x:one")
         assert len(updates(client)) == 2
+        if era == "handshake":
+            assert logged(log, "resources/") == ["resources/subscribe x:one", "resources/unsubscribe x:one"]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -95,6 +95,18 @@ async def test_resources_that_are_never_answered_for_hold_nothing_else_back(tmp_
         server = "a" if mute == "resources/subscribe" else "mute"
         assert await client.text(f"{server}__touch", {"uri": "x:two"}) == "touched"
         assert [update["uri"] for update in updates(client)] == watched[1:]
+
+
+async def test_a_server_that_never_ends_a_subscription_does_not_hold_back_the_answer(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    deadlines = {"list": "10m", "call": "10m"}
+    servers = {"a": asking("--mute", "resources/unsubscribe", "--log", str(log), deadlines=deadlines)}
+    async with served_hub(tmp_path / "hub", servers) as served, served.calling() as client:
+        async with asyncio.timeout(PATIENCE):
+            for method in ("resources/subscribe", "resources/unsubscribe"):
+                assert "result" in await client.ask(method, {"uri": "x:one"})
+            while logged(log, "mute") != ["mute resources/unsubscribe"]:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_server_that_never_sets_its_log_level_does_not_hold_back_the_answer(

@@ -94,6 +94,23 @@ async def test_a_standing_stream_and_its_subscriptions_survive_their_replica(tmp
         assert await touched(client, last_event_id, served.urls[1])
 
 
+async def test_an_event_that_no_replica_has_written_takes_no_stream_over(tmp_path: Path) -> None:
+    servers: dict[str, Any] = {"ask": {"command": sys.executable, "args": [str(ASKING)]}}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        assert "result" in await client.request("resources/subscribe", {"uri": "x:one"})
+        async with contextlib.aclosing(client.stream()) as stream, asyncio.timeout(PATIENCE):
+            await anext(stream)
+            with pytest.raises(Unanswered) as refused:
+                await anext(client.stream("0123456789ab.0-7"))
+            assert refused.value.status == 400
+            assert text_of(await client.call("ask__touch", {"uri": "x:one"})) == "touched"
+            async for _, message in stream:
+                if message is not None and message["method"] == "notifications/resources/updated":
+                    return
+    raise AssertionError("the stream has ended")
+
+
 async def touched(client: RawClient, last_event_id: str | None, owner: str) -> str | None:
     """Opens the standing stream, and touches a resource until an update arrives; returns the id of its event."""
 

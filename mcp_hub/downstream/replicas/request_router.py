@@ -202,12 +202,14 @@ class RequestRouter:
         standing = session.standing
         if session.continued is not None and session.continued[0] == last:
             return standing.rewind(session.continued[1])
-        session.continued = last, standing.written
         try:
             events = await rest_of(self._sessions.stored_stream(session, last), last)
         except StoreUnavailable:
-            return True
-        for data in events or ():
+            events = []
+        if events is None:
+            return False
+        session.continued = last, standing.written
+        for data in events:
             standing.put(data)
         return True
 

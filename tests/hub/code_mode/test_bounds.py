@@ -253,7 +253,21 @@ async def test_the_concurrent_calls_of_a_program_count_for_its_principal(tmp_pat
     ):
         result = await client.call_tool("hub_run", {"code": code})
     made = json.loads(str(result.content[0].text))  # type: ignore[union-attr]
-    assert made.count("overloaded") == 7  # hub_run itself is one of the four
+    assert made.count("overloaded") == 6  # one of the four takes the place of hub_run, which waits for it
+
+
+async def test_a_program_of_a_principal_with_one_call_at_a_time_makes_its_calls_one_by_one(tmp_path: Path) -> None:
+    token = "a" * 40
+    listen = {"principals": {"ann": {"token": token, "limits": {"calls": 1}}}}
+    code = "[await fake__echo(text='a'), await fake__echo(text='b')]"
+    async with (
+        network_hub(tmp_path, {"fake": fake()}, listen=listen, **CODE) as (_, base),
+        with_token(f"{base}/mcp", "modern", token, None) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        for _ in range(2):
+            result = await client.call_tool("hub_run", {"code": code})
+            assert json.loads(str(result.content[0].text)) == ["a", "b"]  # type: ignore[union-attr]
 
 
 async def test_one_principal_cannot_take_all_places(tmp_path: Path) -> None:

@@ -153,3 +153,14 @@ async def test_deadlines_and_invalid_arguments_never_open_the_breaker(tmp_path: 
             late = await client.call("a__sleep", {"seconds": 10})
             assert late["_meta"]["mcp-hub/error"]["code"] == "timeout"
         assert await client.text("a__echo", {"text": "x"}) == "x"
+
+
+async def test_a_server_that_refuses_requests_by_http_is_alive_and_gets_further_calls(tmp_path: Path) -> None:
+    faults = ("500", "400", "500", "409", "500", "422")
+    async with counting_http(tmp_path, *faults) as url:
+        entry = {"url": url, "transport": "http", "era": "handshake", "breaker": 2}
+        async with hub(tmp_path, {"c": entry}) as client:
+            for _ in faults:
+                answer = await client.call("c__effect")
+                assert answer["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+            assert await client.text("c__effect") == "effect done"
