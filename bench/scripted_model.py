@@ -108,8 +108,9 @@ class ScriptedModel:
             keywords = keywords if plain else f"**{arguments!r}"
             await self._call(transcript, "hub_run", {"code": _program(f"{name}({keywords})", task.calls)})
         else:
+            call = ("hub_call", {"tool": name, "arguments": arguments}) if self.mode == "search" else (name, arguments)
             for _ in range(task.calls):
-                await self._call(transcript, name, arguments)
+                await self._call(transcript, *call)
         if self.mode == "groups":
             await self.client.call(SWITCH, {})  # the next conversation begins as this one did
         return transcript

@@ -11,7 +11,20 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from mcp_hub.catalog import names
-from mcp_hub.catalog.entries import OWN, CatalogEntry, CatalogFinding, CatalogSource, Item, Json, OnConflict, Route
+from mcp_hub.catalog.entries import (
+    CALL,
+    OWN,
+    READ,
+    RUN,
+    SEARCH,
+    CatalogEntry,
+    CatalogFinding,
+    CatalogSource,
+    Item,
+    Json,
+    OnConflict,
+    Route,
+)
 from mcp_hub.catalog.merge import Merge
 from mcp_hub.catalog.names import UriPattern
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
@@ -20,7 +33,10 @@ from mcp_hub.protocol.era import SERVER_INFO_KEY
 from mcp_hub.protocol.frames import Raw, encode
 from mcp_hub.protocol.kinds import KINDS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 
-__all__ = ["OWN", "Catalog", "CatalogEntry", "CatalogFinding", "CatalogSource", "Item", "OnConflict", "Route"]
+__all__ = [
+    "CALL", "OWN", "READ", "RUN", "SEARCH",
+    "Catalog", "CatalogEntry", "CatalogFinding", "CatalogSource", "Item", "OnConflict", "Route",
+]  # fmt: skip
 
 T = TypeVar("T")
 

@@ -18,6 +18,8 @@ log = logging.getLogger("mcp_hub")
 
 OWN: Final = "(mcp-hub)"
 """The upstream of routes that lead to the hub itself. It is not `mcp-hub`, as a server may be called that."""
+SEARCH, READ, CALL, RUN = "hub_search", "hub_read", "hub_call", "hub_run"
+"""The hub's own tools that find others, call those that only read, call any, and run programs that call others."""
 
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]

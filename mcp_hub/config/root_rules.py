@@ -148,10 +148,10 @@ class ExposeSettings(Frozen):
     """Which of the tools that a client may call are listed to it. Tools that are not listed can be called too."""
 
     mode: Exposed = "auto"
-    """`all`: all tools; `search`: a few, `hub_search` and `hub_call`; `code`: a few, `hub_search` and `hub_run`;
-    `auto`: by client and size."""
-    budget: Annotated[int, Meta(ge=1)] = 8000
-    """Estimated tokens up to which `auto` lists everything to a client that does not defer tools itself."""
+    """`all`: all tools; `search`: a few, `hub_search`, `hub_read` and `hub_call`; `code`: a few, with `hub_run` in
+    place of `hub_read`; `auto`: all, but a few to a client that is known to need less."""
+    budget: Annotated[int, Meta(ge=1)] = 20_000
+    """Estimated tokens up to which `auto` lists everything to a known client that shows each tool to its model."""
     always: tuple[str, ...] = ()
     """The tools that are listed to every client: `server/tool` patterns, exposed or original names."""
 

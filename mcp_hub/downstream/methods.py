@@ -148,9 +148,9 @@ class Methods:
         arguments = exchange.params.get("arguments", {})
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
-        route, is_inner = await self._resolve(self._hub.route, kind, name, exchange), False
+        route, within = await self._resolve(self._hub.route, kind, name, exchange), None
         if route.upstream == OWN and kind is TOOLS:
-            route, is_inner = await self._unwrap(route, arguments, exchange)
+            route, within = await self._unwrap(route, arguments, exchange)
             name = exchange.params[kind.name_key]
         key, state = exchange.key, exchange.params.get("requestState")
         params = eras.end_to_end(exchange.params)
@@ -171,9 +171,9 @@ class Methods:
         )
         if route == CODE_RUN:
             call.allowance = Allowance(self._quotas, exchange.caller.principal, self._backlog.of(key))
-        if is_inner:
-            call.notes.append("called by its name through hub_call")
-            call.within = "hub_call"
+        if within is not None:
+            call.notes.append(f"called by its name through {within}")
+            call.within = within
         if exchange.era == "modern" and isinstance(state, str) and self.parked_calls.owns(state):
             return await self.parked_calls.resume(state, call, exchange.params.get("inputResponses"))
         if (
@@ -185,19 +185,19 @@ class Methods:
             return await self.parked_calls.begin(call, call.on_progress)
         return await self._hub.act(call)
 
-    async def _unwrap(self, route: Route, arguments: dict[str, Any], exchange: Exchange) -> tuple[Route, bool]:
-        """Replaces `hub_call` by the call in its arguments, so that every rule sees a direct call.
+    async def _unwrap(self, route: Route, arguments: dict[str, Any], exchange: Exchange) -> tuple[Route, str | None]:
+        """Replaces `hub_call` and `hub_read` by the call in their arguments, so that every rule sees a direct call.
 
-        Returns the route to call, and whether it is that of the inner call.
+        Returns the route to call, and the name of the tool that it was in.
         """
         from mcp_hub.hub.groups.meta_tools import inner_call
 
         inner = inner_call(route, arguments)
         if inner is None:
-            return route, False
+            return route, None
         name, inner_arguments = inner
         exchange.params = {**exchange.params, TOOLS.name_key: name, "arguments": inner_arguments}
-        return await self._resolve(self._hub.route_for_model, TOOLS, name, exchange), True
+        return await self._resolve(self._hub.route_for_model, TOOLS, name, exchange), route.name
 
     async def _resolve(self, resolver: Resolver, kind: Kind, name: str, exchange: Exchange) -> Route:
         key = exchange.key

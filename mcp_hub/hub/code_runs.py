@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.catalog import OWN, RUN, SEARCH, Catalog, Route
 from mcp_hub.config.extras import missing
 from mcp_hub.errors import (
     CallError,
@@ -29,7 +29,6 @@ from mcp_hub.errors import (
     ServerUnavailable,
     drop_frames,
 )
-from mcp_hub.hub.groups.active_groups import RUN, SEARCH
 from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json

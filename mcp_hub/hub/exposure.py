@@ -1,6 +1,7 @@
 """Exposure decides which of its tools a client is listed: all of them, or a few and a search for the others.
 
-It affects only lists. A tool that is not listed can be called by its name; the rules decide what a caller may reach.
+It affects only lists: the rules decide what a caller may reach. Most clients let a model call only what they were
+listed, so the few always include the hub's own tools that find and call the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
+from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.settings import Exposed
 from mcp_hub.observability.stalls import finished, in_slices
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-SEARCH: Final = "hub_search"
-CALL: Final = "hub_call"
-RUN: Final = "hub_run"
-OWN_NAMES: Final = frozenset({SEARCH, CALL, RUN})
+OWN_NAMES: Final = frozenset({SEARCH, READ, CALL, RUN})
 """Names of the hub's own tools that can be called by every client, listed or not."""
 LEAST_LIMIT: Final = 40
 """The smallest `tool_limit` in the table of known clients."""
@@ -189,8 +187,13 @@ class Exposure:
             return Decision(mode == "all", f"'expose' is '{mode}'")
         if from_hub:
             return Decision(True, "it is a hub, which chooses itself")
-        if (client_decision := _by_client(_client_calling_itself(name), catalog.tool_count)) is not None:
-            return client_decision
+        client = _client_calling_itself(name)
+        if client is None:
+            return Decision(True, "it is not known to need less")
+        if client.defers:
+            return Decision(True, "it defers tools itself")
+        if client.tool_limit is not None and catalog.tool_count > client.tool_limit:
+            return Decision(False, f"it takes at most {client.tool_limit}")
         if catalog not in self._over_budget:
             self._over_budget[catalog] = yield from _exceeds_budget(catalog, self._budget)
         if self._over_budget[catalog]:
@@ -319,15 +322,6 @@ def _client_calling_itself(name: str) -> Client | None:
     return client_calling_itself(name)
 
 
-def _by_client(client: Client | None, count: int) -> Decision | None:
-    """Returns the decision that depends on the client alone; None if the cost of its tools decides."""
-    if client is not None and client.defers:
-        return Decision(True, "it defers tools itself")
-    if client is not None and client.tool_limit is not None and count > client.tool_limit:
-        return Decision(False, f"it takes at most {client.tool_limit}")
-    return None
-
-
 def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
     """Returns whether the tools of a list are more tokens than `budget`."""
     remaining = budget
@@ -342,11 +336,11 @@ def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool
 def _own_tools(full_catalog: Catalog, code: bool) -> Iterable[CatalogEntry]:
     """Returns the hub's own tools for a client that is listed a few tools; `full_catalog` is all that it may see.
 
-    With `code` it calls the others in programs, else one by one.
+    With `code` it calls the others in programs too.
     """
     from mcp_hub.hub.groups.active_groups import definitions, made_entry
 
-    return (made_entry(wire) for wire in definitions((), (SEARCH, RUN if code else CALL), full_catalog))
+    return (made_entry(wire) for wire in definitions((), (SEARCH, RUN if code else READ, CALL), full_catalog))
 
 
 def own_route(

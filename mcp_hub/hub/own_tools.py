@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.catalog import OWN, READ, RUN, SEARCH, Catalog, Route
+from mcp_hub.errors import InvalidParameters
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.shared_services import SharedServices
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mcp_hub.hub.groups.tool_search import ToolSearch
     from mcp_hub.upstream import Upstream
 
-CODE_RUN: Final = Route(OWN, TOOLS, "hub_run")
+CODE_RUN: Final = Route(OWN, TOOLS, RUN)
 
 Act = Callable[[Call], Awaitable[Json]]
 FindTool = Callable[[str], Awaitable[Route]]
@@ -47,6 +48,8 @@ class OwnTools:
             act: Executes a call that a program makes.
         """
         if call.method == TOOLS.act_method:
+            if call.within == READ and call.route.name != SEARCH:
+                raise InvalidParameters(f"{READ} does not call {call.route.name}; call it without {READ}.")
             await self._catalogs.settled_for(call.caller)  # the first thing a client does may be a search
             if call.route == CODE_RUN:
                 return await self._run_code(call, groups().whole_of(call.caller), find, act)

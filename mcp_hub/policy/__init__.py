@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import RUN, Item, Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
@@ -85,7 +85,7 @@ class Call(msgspec.Struct, eq=False):
     nested: bool = False
     """Whether another running call of the same upstream waits for this one."""
     within: str | None = None
-    """The hub's own tool that makes the call (`hub_call`, `hub_run`); None: the client makes it."""
+    """The hub's own tool that makes the call (`hub_call`, `hub_read`, `hub_run`); None: the client makes it."""
     confirmed: str = ""
     """The digest of the tool and arguments that a person was asked about and allowed; "" if nobody was asked."""
     allowance: Allowance | None = None
@@ -96,7 +96,7 @@ class Call(msgspec.Struct, eq=False):
     @property
     def in_one_go(self) -> bool:
         """Whether the server's requests are answered during the call, as its client cannot repeat it with answers."""
-        return self.era == "handshake" or self.confirmed != "" or self.within == "hub_run"
+        return self.era == "handshake" or self.confirmed != "" or self.within == RUN
 
     @property
     def kind(self) -> Kind:

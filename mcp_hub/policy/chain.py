@@ -21,6 +21,7 @@ from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.policy.pins import PinReview
 from mcp_hub.policy.presentation import Presentation, Preset
+from mcp_hub.policy.read_only import ReadOnly
 from mcp_hub.policy.retry import RetryPolicy
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.shape_result import ShapeResult
@@ -36,6 +37,7 @@ AT_ONCE: Final = 32
 POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
     Trace,
     Access,
+    ReadOnly,
     Confirm,
     FlowPolicy,
     DeadlinePolicy,

@@ -1,6 +1,6 @@
 """The confirm policy: a person is asked before the calls that the configuration names.
 
-It also asks before `hub_call` or a program calls a tool that may change something, as clients do not show such calls.
+It also asks before a program calls a tool that may change something, as clients do not show such calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import CALL, RUN, Item, Route
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import Duration, Size
 from mcp_hub.config.fields import FieldValue
@@ -37,7 +37,7 @@ from mcp_hub.policy.presentation import Preset
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.kinds import TOOLS, hints_of, only_reads
 from mcp_hub.protocol.questions import suspended
 from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
 from mcp_hub.security import profile_of
@@ -51,6 +51,7 @@ CONFIRM_WAIT: Final = 240.0
 AT_ONCE: Final = 1.0
 """Seconds within which no person reads a question: a client that declines or cancels it by then has asked nobody."""
 NOBODY: Final = "no answer"
+_OF_PROGRAMS: Final = "code_mode.writes"
 _ON_PAGE: Final = "With the live page open (`mcp-hub open`) the person can allow it there."
 _QUOTED: Final = str.maketrans({"\\": "\\\\", "'": "\\'"})
 _CHOICES: Final = {
@@ -69,14 +70,14 @@ def _read_patterns(field: FieldValue, reading: KeyReading) -> tuple[str, ...] | 
 
 
 class CodeModeSettings(Frozen):
-    """Code mode: programs of models that call tools, and what calls by the hub's own tools may do without asking."""
+    """Code mode: programs of models that call tools, and what they may do without asking."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = False
     """Whether the hub offers `hub_run` beside the other tools; with `expose: code` it always does."""
     writes: bool = False
-    """Whether `hub_run` and `hub_call` call tools that may change something without asking the person."""
+    """Whether programs call tools that may change something without asking the person."""
     calls: Annotated[int, Meta(ge=1, le=1000)] = 50
     """How many calls one program may make."""
     seconds: Duration = 30.0
@@ -130,7 +131,7 @@ class Confirm:
         listed: Returns a tool as its server lists it to a caller.
         shown: Removes preset arguments from those that the person is shown.
         redactor: Masks the secrets of the configuration in them.
-        in_program: Whether the hub runs inside a Python program, which can check the calls of `hub_call` itself.
+        in_program: Whether the hub runs inside a Python program, which has no person to ask.
         sharing: Sends approvals to the other replicas.
     """
 
@@ -214,25 +215,20 @@ class Confirm:
         if self._of_profile and (of_profile := self._of_profile.get(profile_of(call.caller) or "")) is not None:
             rules.append(of_profile)
         setting = next((rule.setting for rule in rules if self._covers(rule, call)), None)
-        if setting is None and call.within is not None and not self._writes and not self._only_reads(call):
-            setting = "code_mode.writes"
+        if setting is None and call.within == RUN and not self._writes and not only_reads(self._wire(call)):
+            setting = _OF_PROGRAMS
         return None if setting is None or self._approvals.has(call.caller, route) else setting
 
     def _covers(self, rule: _Rule, call: Call) -> bool:
         return call.route in rule.names or (rule.destructive and self._may_destroy(call))
 
-    def _annotations(self, call: Call) -> Mapping[str, Any]:
-        listed = self._listed(call.route, call.caller)
-        hints = listed.get("annotations") if isinstance(listed, dict) else None
-        return hints if isinstance(hints, dict) else {}
-
-    def _only_reads(self, call: Call) -> bool:
-        return self._annotations(call).get("readOnlyHint") is True
+    def _wire(self, call: Call) -> Json:
+        return self._listed(call.route, call.caller) or {}
 
     def _may_destroy(self, call: Call) -> bool:
         """Returns whether a tool may be destructive. By the protocol, a tool without annotations may."""
-        hints = self._annotations(call)
-        return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
+        wire = self._wire(call)
+        return not only_reads(wire) and hints_of(wire).get("destructiveHint") is not False
 
     # --- the question ------------------------------------------------------------------------------------------
 
@@ -242,8 +238,8 @@ class Confirm:
         on_page = self._approvals.pending.can_ask(call)
         if missing is not None and not on_page:
             remedy = "Use a client that has elicitation, or change the setting. "
-            if call.within is not None:
-                remedy = f"Call {call.exposed!r} by its own name, which the client can show. "
+            if setting == _OF_PROGRAMS:
+                remedy = f"Call it outside of programs: itself if it is in your list, else by {CALL}. "
             page = f"{_ON_PAGE} " if call.asker is not None else ""
             raise _refusal(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{remedy}")
         if call.confirmed and call.confirmed == await self._digest(call):  # it is sent once more

@@ -19,7 +19,7 @@ from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import NotConnected, ServerUnavailable
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.kinds import TOOLS, hints_of
 
 BUDGET_AT_REST: Final = 10.0
 """Retries in the budget of an upstream after a quiet time."""
@@ -97,8 +97,7 @@ class RetryPolicy:
         listed = parts.listed
 
         def hints(call: Call) -> Mapping[str, Any]:
-            annotations = (listed(call.route, call.caller) or {}).get("annotations")
-            return annotations if isinstance(annotations, dict) else {}
+            return hints_of(listed(call.route, call.caller) or {})
 
         return cls(parts.servers, hints)
 

@@ -223,14 +223,35 @@ class ScreenReview:
             for flag in finding[2]:
                 self._log_once(finding[0], finding[1].kind.unknown, finding[1].name, flag)
 
+    def finding(self, route: Route) -> Generator[None, None, Flag | None]:
+        """Returns the first finding in an item, in steps, which is screened now if it has not been; None without one.
+
+        Items that the configuration allows have none.
+        """
+        upstream = route.upstream
+        if self._is_allowed(route):
+            return None
+        for entry in self._screened.get(upstream, {}).get(route, ()):
+            if entry.texts is None:
+                yield from self._screen_texts(upstream, route, entry, self._budgets[upstream])
+        for finding in self._findings((route,)):
+            yield
+            if finding is not None and finding[2]:
+                return finding[2][0]
+        return None
+
+    def _is_allowed(self, route: Route) -> bool:
+        allowed = self._allowed[route.upstream]
+        return allowed.match(route.name) or allowed.match(f"{route.upstream}/{route.name}")
+
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
         """Yields (upstream, route, finding) of everything found so far."""
         return (
             (finding[0], finding[1], flag) for finding in self._findings() if finding is not None for flag in finding[2]
         )
 
-    def _findings(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
-        """Yields the findings item by item; None after each step of the preparation."""
+    def _findings(self, routes: Sequence[Route] = ()) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
+        """Yields the findings item by item, of all or of these `routes`; None after each step of the preparation."""
         screened = dict(self._screened)
         tools: dict[str, set[str]] = {id: set() for id in screened}
         distinct: set[str] = set()
@@ -240,8 +261,10 @@ class ScreenReview:
                 yield None
                 tools[upstream].add(route.name)
                 (distinct if is_distinct(route.name) else plain).add(route.name)
+        if routes:
+            screened = {route.upstream: {route: screened.get(route.upstream, {}).get(route, [])} for route in routes}
         for upstream, by_route in screened.items():
-            settings, own = self._settings[upstream], tools[upstream]
+            settings, own = self._settings[upstream], tools.get(upstream, set())
             has_foreign = len(distinct) + len(plain) > len(own)
             for route, entry in ((route, entry) for route, entries in by_route.items() for entry in entries):
                 flags = list(entry.flags)
@@ -265,9 +288,8 @@ class ScreenReview:
     ) -> Generator[None]:
         hidden: dict[Route, str] = {}
         uris: dict[str, str] = {}
-        allowed = self._allowed[upstream]
         for route, entries in screened.items():
-            if allowed.match(route.name) or allowed.match(f"{upstream}/{route.name}"):
+            if self._is_allowed(route):
                 yield
                 continue
             for entry in entries:

@@ -388,3 +388,14 @@ def to_handshake_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 _AS_OBJECT: Final[dict[bool, dict[str, Any]]] = {True: {}, False: {"not": {}}}
+
+
+def hints_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the annotations of a listed tool."""
+    hints = tool.get("annotations")
+    return hints if isinstance(hints, dict) else {}
+
+
+def only_reads(tool: Mapping[str, Any]) -> bool:
+    """Returns whether a listed tool says that it only reads."""
+    return hints_of(tool).get("readOnlyHint") is True

@@ -70,7 +70,7 @@ OF_OTHER_PROGRAMS: Final[Mapping[str, str]] = {
 """Keys of an entry that another key stands for here -> what each means."""
 DEFAULTED: Final[Mapping[str, str]] = {
     "expose": "`auto`",
-    "expose_budget": "`8000`",
+    "expose_budget": "`20000`",
     "tools_dir": "`tools` beside the file, its folders only",
     "cache_dir": "the user's cache directory",
     "proxy": "`HTTPS_PROXY` and its like",

@@ -98,7 +98,7 @@ async def test_a_search_finds_the_callers_own_definition(tmp_path: Path) -> None
         assert ["tables of alice" in text for text in found] == [True, False]
 
 
-async def test_a_confirmation_depends_on_the_annotations_that_the_callers_own_session_lists(tmp_path: Path) -> None:
+async def test_hub_read_goes_by_the_annotations_that_the_callers_own_session_lists(tmp_path: Path) -> None:
     async with (
         network_hub(tmp_path, {"own": fake(session="client")}, LISTEN, meta_tools=True) as (_, base),
         visiting(base, "handshake", TOKENS["alice"]) as alice,
@@ -111,7 +111,7 @@ async def test_a_confirmation_depends_on_the_annotations_that_the_callers_own_se
         reads = {"name": "pid", "inputSchema": schema, "annotations": {"readOnlyHint": True}}
         await redefine(alice, ear, "pid", reads)
         refusals = {
-            (user, tool): await refusal(visitor, "hub_call", {"tool": f"own__{tool}", "arguments": {}})
+            (user, tool): await refusal(visitor, "hub_read", {"tool": f"own__{tool}", "arguments": {}})
             for user, visitor in (("alice", alice), ("bob", bob))
             for tool in ("echo", "pid")
         }

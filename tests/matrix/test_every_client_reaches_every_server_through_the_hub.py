@@ -122,7 +122,8 @@ async def test_every_client_lists_and_calls_in_each_way_of_exposing(tmp_path: Pa
             hubs = Hubs(place, config, urls, [])
             some_at_once = asyncio.Semaphore(3)
             meta_tool = {"search": "hub_call", "code": "hub_run"}.get(expose)
-            exposed_tools = ["hub_search", meta_tool, "time__get_current_time", "time__convert_time"]
+            own_tools = ["hub_search", "hub_run" if expose == "code" else "hub_read", "hub_call"]
+            exposed_tools = [*own_tools, "time__get_current_time", "time__convert_time"]
 
             async def serve(number: int, client: RealClient) -> None:
                 transport = list(client.versions)[number % len(client.versions)]

@@ -11,7 +11,7 @@ from mcp_hub.downstream.page.feed import shown
 from mcp_hub.downstream.page.row_window import window
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_slices, in_thread
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.kinds import TOOLS, hints_of
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.text import printable
 
@@ -186,8 +186,7 @@ class ToolsPart:
 
 def _row(name: str, route: Route, wire: Any, tokens: int, hidden_by: str | None) -> Json:
     definition = wire if isinstance(wire, dict) else {}
-    raw_annotations = definition.get("annotations")
-    annotations: Json = raw_annotations if isinstance(raw_annotations, dict) else {}
+    annotations = hints_of(definition)
     title = definition.get("title") or annotations.get("title")
     return {
         "name": name,

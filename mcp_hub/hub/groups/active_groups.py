@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Hashable, Iterable, Mapping, 
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
+from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry, Route
 from mcp_hub.catalog.token_estimate import estimate_tokens
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
@@ -28,9 +28,6 @@ from mcp_hub.text import printable
 Json = dict[str, Any]
 
 RESET: Final = "reset_equipped_tools"
-SEARCH: Final = "hub_search"
-CALL: Final = "hub_call"
-RUN: Final = "hub_run"
 
 MAX_FOUND: Final = 50
 """The most tools in one answer of `hub_search`."""
@@ -51,15 +48,13 @@ _RESET_TEXT: Final = (
 _SEARCH_TEXT: Final = (
     "Finds tools by what they do, in a few words, or by name; those of groups that are not active included."
 )
-_CALLED: Final = (
-    " Call what it finds by its name; if your client lets you call only what it listed, by hub_call.",
-    " Call what it finds in programs of hub_run, for which it shows Python stubs, or by its name.",
-)
-"""How found tools are called: without programs, and in programs."""
-_CALL_TEXT: Final = (
-    "Calls one tool by its name, also one that is not in your own list, and returns what that tool returns. hub_search "
-    "and reset_equipped_tools say which tools there are."
-)
+_CALLED: Final = {
+    READ: " Call what is not in your list by hub_read if it is marked [reads], else by hub_call.",
+    RUN: " Call what it finds in programs of hub_run, for which it shows Python stubs.",
+}
+"""How found tools are called."""
+_CALL_TEXT: Final = "Calls any tool that hub_search finds, and returns what it returns."
+_READ_TEXT: Final = "Calls a tool that hub_search marks [reads], which changes nothing, and returns what it returns."
 
 
 _RUN_TEXT: Final = (
@@ -72,9 +67,12 @@ _RUN_TEXT: Final = (
 )
 
 
+_HARMLESS: Final = {"destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+
+
 def own_tools(config: Config) -> frozenset[str]:
     """Returns the names of the hub's own tools that every caller is listed, without the one that switches groups."""
-    names = {SEARCH, CALL} if config.meta_tools else set()
+    names = {SEARCH, READ, CALL} if config.meta_tools else set()
     return frozenset(names | ({SEARCH, RUN} if CODE_MODE.of(config).enabled else set()))
 
 
@@ -90,7 +88,7 @@ def definitions(
         switches = {
             group.name: {"type": "boolean", "default": False, "description": group.description} for group in groups
         }
-        entries.append(_tool(RESET, _RESET_TEXT, switches, idempotent=True))
+        entries.append(_tool(RESET, _RESET_TEXT, switches, (), {"readOnlyHint": False, **_HARMLESS}))
     if SEARCH in tools:
         query = {
             "query": {"type": "string", "maxLength": MAX_QUERY, "description": "what the tool does, or its name"},
@@ -101,18 +99,17 @@ def definitions(
                 "description": "brief: one line a tool, signatures of the best; signature; full: whole definitions",
             },
         }
-        text = _SEARCH_TEXT + _CALLED[RUN in tools]
+        text = _SEARCH_TEXT + "".join(hint for name, hint in _CALLED.items() if name in tools)
         text = text if catalog is None else f"{text} {contents_of(catalog)}".rstrip()
-        entries.append(_tool(SEARCH, text, query, ("query",), reads=True, idempotent=True))
+        entries.append(_tool(SEARCH, text, query, ("query",), {"readOnlyHint": True, **_HARMLESS}))
     if RUN in tools:
         code = {"code": {"type": "string", "description": "the program"}}
         entries.append(_tool(RUN, _RUN_TEXT, code, ("code",)))
+    target = {"tool": {"type": "string"}, "arguments": {"type": "object", "description": "those of the tool"}}
+    if READ in tools:
+        entries.append(_tool(READ, _READ_TEXT, target, ("tool",), {"readOnlyHint": True}))
     if CALL in tools:
-        target = {
-            "tool": {"type": "string", "description": "the name of the tool"},
-            "arguments": {"type": "object", "description": "its arguments"},
-        }
-        entries.append(_tool(CALL, _CALL_TEXT, target, ("tool",)))
+        entries.append(_tool(CALL, _CALL_TEXT, target, ("tool",), {"readOnlyHint": False, "destructiveHint": True}))
     return entries
 
 
@@ -121,17 +118,14 @@ def _tool(
     text: str,
     properties: Json,
     required: Sequence[str] = (),
-    *,
-    reads: bool = False,
-    idempotent: bool = False,
+    annotations: Json | None = None,
 ) -> Json:
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = list(required)
     wire: Json = {"name": name, "description": text, "inputSchema": schema}
-    if idempotent:
-        hints = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-        wire["annotations"] = hints
+    if annotations:
+        wire["annotations"] = annotations
     return wire
 
 

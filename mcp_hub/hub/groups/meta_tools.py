@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.catalog import CALL, OWN, READ, SEARCH, Catalog, Route
 from mcp_hub.errors import InvalidParameters
-from mcp_hub.hub.groups.active_groups import CALL, DETAILS, MAX_FOUND, MAX_QUERY, RESET, SEARCH
+from mcp_hub.hub.groups.active_groups import DETAILS, MAX_FOUND, MAX_QUERY, RESET
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
 from mcp_hub.protocol.frames import encode
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.kinds import TOOLS, only_reads
 from mcp_hub.search.signatures import FoundTool
 from mcp_hub.search.signatures import answer as found_tools
 from mcp_hub.text import printable
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 Find = Callable[[Catalog, str], Awaitable[list[str]]]
 """Returns the names of the tools of a catalog that fit a query, the best first."""
 
-CALL_ROUTE: Final = Route(OWN, TOOLS, CALL)
+_CALLERS: Final = (CALL, READ)
 
 MAX_SHOWN: Final = 256 * 1024
 """Bytes of definitions in one answer; the tools that do not fit are named only."""
@@ -37,23 +37,24 @@ _DEFINITION_KEYS: Final = ("name", "title", "description", "inputSchema", "annot
 
 
 def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
-    """Returns (tool, its arguments) of the call inside a `hub_call`, or None for any other route.
+    """Returns (tool, its arguments) of the call inside a `hub_call` or `hub_read`, or None for any other route.
 
-    Raises InvalidParameters if the arguments of `hub_call` are invalid.
+    Raises InvalidParameters if the arguments are invalid.
     """
-    if route != CALL_ROUTE:
+    if route.upstream != OWN or route.name not in _CALLERS:
         return None
+    caller = route.name
     tool, inner = arguments.get("tool"), arguments.get("arguments", {})
     unknown = sorted(set(arguments) - {"tool", "arguments"})
     if unknown:
         name = printable(unknown[0], 200)
-        raise InvalidParameters(f"{CALL} has no argument {name!r}; put the arguments of the tool into 'arguments'.")
+        raise InvalidParameters(f"{caller} has no argument {name!r}; put the arguments of the tool into 'arguments'.")
     if not isinstance(tool, str):
-        raise InvalidParameters(f"{CALL} needs 'tool', the name of a tool, a text.")
+        raise InvalidParameters(f"{caller} needs 'tool', the name of a tool, a text.")
     if not isinstance(inner, dict):
-        raise InvalidParameters(f"{CALL}: 'arguments' must be an object with the arguments of the tool.")
-    if tool == CALL:
-        raise InvalidParameters(f"{CALL} does not call itself; give it the name of the tool that is meant.")
+        raise InvalidParameters(f"{caller}: 'arguments' must be an object with the arguments of the tool.")
+    if tool in _CALLERS:
+        raise InvalidParameters(f"{caller} does not call {tool}; give it the name of the tool that is meant.")
     return tool, inner
 
 
@@ -69,7 +70,7 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
         return answer
     if call.route.name == SEARCH:
         return await _search(groups, call, arguments, find, code)
-    raise InvalidParameters(f"{CALL} stands for the call of another tool; call that tool itself.")
+    raise InvalidParameters(f"{call.route.name} stands for the call of another tool, which 'tool' has to name.")
 
 
 def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
@@ -128,9 +129,10 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
         return {"content": [{"type": "text", "text": encode({**answer, "found": len(matches)}).decode()}]}
     tools = []
     for name in matches[:limit]:
-        facts = state(name)
-        inactive_note = f"off; in group {', '.join(facts['groups'])}" if facts and not facts["active"] else ""
-        tools.append(FoundTool(full_catalog.entry(TOOLS, name) or {}, inactive_note, code=code))
+        facts, wire = state(name), full_catalog.entry(TOOLS, name) or {}
+        notes = [f"off; in group {', '.join(facts['groups'])}"] if facts and not facts["active"] else []
+        notes += ["reads"] if not code and only_reads(wire) else []
+        tools.append(FoundTool(wire, "; ".join(notes), code=code))
     signatures = BEST if detail == "brief" else limit
     text = found_tools(_head(len(tools), len(matches)), tools, signatures, MAX_TOKENS)
     return {"content": [{"type": "text", "text": text}]}

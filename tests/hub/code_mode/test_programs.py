@@ -248,7 +248,7 @@ async def test_a_tool_whose_name_is_not_an_identifier_is_called_by_its_stub_name
     lists.write_text(json.dumps({"tools": [{"name": "get-it.now", "inputSchema": schema, "outputSchema": output}]}))
     servers = {"my-server": fake("--lists", str(lists))}
     async with hub(tmp_path, servers, modern=modern, expose="code", code_mode={"writes": True}) as client:
-        search, _ = (await client.request("tools/list"))["tools"]
+        search, *_ = (await client.request("tools/list"))["tools"]
         assert "programs of hub_run" in search["description"]
         assert "hub_call" not in search["description"]
         stub = 'async def my_server__get_it_now(**_: {"from": str}) -> str: ...'
@@ -344,9 +344,9 @@ async def test_writes_of_a_program_are_refused_if_the_client_cannot_be_asked(tmp
     assert did(tmp_path) == ["read"]
 
 
-async def test_expose_code_lists_only_search_and_hub_run(tmp_path: Path) -> None:
+async def test_expose_code_lists_only_the_hubs_own_tools(tmp_path: Path) -> None:
     async with hub(tmp_path, {"fake": fake()}, expose="code", code_mode={"writes": True}) as client:
-        assert await client.tool_names() == ["hub_search", "hub_run"]
+        assert await client.tool_names() == ["hub_search", "hub_run", "hub_call"]
         assert await run_text(client, "await fake__add(a=1, b=2)") == "3"
         assert await client.text("fake__echo", {"text": "directly"}) == "directly"
 

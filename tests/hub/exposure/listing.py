@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from mcp_hub.protocol.era import CLIENT_INFO_KEY
-from tests.fakes.client import StdioClient, fake
+from tests.fakes.client import StdioClient, fake, hub
 
-META = ["hub_search", "hub_call"]
+CHAT = "claude-ai"
+"""The name of such a client as `chatting` is."""
+META = ["hub_search", "hub_read", "hub_call"]
 Json = dict[str, Any]
 
 
@@ -38,6 +42,14 @@ async def names(client: StdioClient, name: str | None = None) -> list[str]:
         if "nextCursor" not in page:
             return tool_names
         cursor = {"cursor": page["nextCursor"]}
+
+
+@contextlib.asynccontextmanager
+async def chatting(directory: Path, servers: Json, **root: Any) -> AsyncIterator[StdioClient]:
+    """A client that shows its model every tool that it is listed, and has no search of its own."""
+    async with hub(directory, servers, handshake=False, **root) as client:
+        await introduce(client, CHAT)
+        yield client
 
 
 async def introduce(client: StdioClient, name: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
-from tests.fakes.client import FAKE, StdioClient, fake, hub
-from tests.hub.exposure.listing import META, many, names, tools
+from tests.fakes.client import FAKE, StdioClient, fake
+from tests.hub.exposure.listing import META, chatting, many, names, tools
 
 pytestmark = pytest.mark.anyio
 
@@ -36,33 +36,33 @@ async def list_anew(client: StdioClient, file: Path, listed: list[dict[str, Any]
 
 async def test_a_short_list_keeps_its_order_and_new_tools_are_appended(tmp_path: Path) -> None:
     file = tmp_path / "lists.json"
-    entry = write(file, tools(150, 100))
-    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+    entry = write(file, tools(150, 150))
+    async with chatting(tmp_path, {"a": entry}, **ALWAYS) as client:
         assert await names(client) == FIRST
-        before = (await client.request("tools/list"))["tools"][2:]
-        changed = [{"name": "grown", "inputSchema": {"type": "object"}}, *reversed(tools(150, 100))]
+        before = (await client.request("tools/list"))["tools"][len(META) :]
+        changed = [{"name": "grown", "inputSchema": {"type": "object"}}, *reversed(tools(150, 150))]
         await list_anew(client, file, changed)
         assert await names(client) == [*FIRST, "a__grown"]
-        assert (await client.request("tools/list"))["tools"][2:-1] == before
+        assert (await client.request("tools/list"))["tools"][len(META) : -1] == before
 
 
 async def test_a_short_list_stays_short_for_the_whole_session(tmp_path: Path) -> None:
     file = tmp_path / "lists.json"
-    entry = write(file, tools(150, 100))
-    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+    entry = write(file, tools(150, 150))
+    async with chatting(tmp_path, {"a": entry}, **ALWAYS) as client:
         assert await names(client) == FIRST
         await list_anew(client, file, tools(30, 4))
         assert await names(client) == FIRST
-    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+    async with chatting(tmp_path, {"a": entry}, **ALWAYS) as client:
         assert len(await names(client)) == 31
 
 
 async def test_a_removed_tool_leaves_the_short_list(tmp_path: Path) -> None:
     file = tmp_path / "lists.json"
-    entry = write(file, tools(150, 100))
-    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+    entry = write(file, tools(150, 150))
+    async with chatting(tmp_path, {"a": entry}, **ALWAYS) as client:
         await names(client)
-        await list_anew(client, file, tools(150, 100)[1:])
+        await list_anew(client, file, tools(150, 150)[1:])
         assert await names(client) == [name for name in FIRST if name != "a__tool_000"]
 
 
@@ -71,7 +71,7 @@ async def test_tools_of_an_unavailable_server_stay_in_the_short_list(tmp_path: P
     flag.touch()
     start = f'test -e "{flag}" && exec "{sys.executable}" "{FAKE}"'
     entry = {"command": "sh", "args": ["-c", start], "health": {"unlist_after": "100ms"}}
-    async with hub(tmp_path, {"a": many(tmp_path, 150, 100), "b": entry}, expose_always=["b/echo"]) as client:
+    async with chatting(tmp_path, {"a": many(tmp_path, 150, 150), "b": entry}, expose_always=["b/echo"]) as client:
         short_list = await names(client)
         assert short_list == [*META, "b__echo"]
         flag.unlink()
@@ -82,9 +82,9 @@ async def test_tools_of_an_unavailable_server_stay_in_the_short_list(tmp_path: P
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_each_client_of_a_hub_has_its_own_short_list(tmp_path: Path, era: str) -> None:
-    servers = {"a": many(tmp_path, 150, 100)}
+    servers = {"a": many(tmp_path, 150, 150)}
     principals = {"alice": TOKENS["alice"], "bob": {"token": TOKENS["bob"], "expose": "all"}}
-    async with network_hub(tmp_path, servers, {"principals": principals}, **ALWAYS) as (_, base):
+    async with network_hub(tmp_path, servers, {"principals": principals}, expose="search", **ALWAYS) as (_, base):
         for _ in range(2):
             async with visiting(base, era, TOKENS["alice"]) as alice, visiting(base, era, TOKENS["bob"]) as bob:
                 for _ in range(2):
@@ -94,7 +94,7 @@ async def test_each_client_of_a_hub_has_its_own_short_list(tmp_path: Path, era: 
 
 async def test_active_groups_are_listed_and_the_group_switch_always(tmp_path: Path) -> None:
     groups = {"large": {"description": "All of a.", "servers": ["a"]}}
-    async with hub(tmp_path, {"a": many(tmp_path, 150, 100), "b": fake()}, groups=groups) as client:
+    async with chatting(tmp_path, {"a": many(tmp_path, 150, 150), "b": fake()}, groups=groups) as client:
         small = await names(client)
         assert small[0] == "reset_equipped_tools"
         assert "b__echo" in small
@@ -107,7 +107,7 @@ async def test_active_groups_are_listed_and_the_group_switch_always(tmp_path: Pa
 
 async def test_tools_of_a_group_that_is_off_are_not_in_the_short_list(tmp_path: Path) -> None:
     groups = {"few": {"description": "Some of a.", "tools": ["a/tool_000", "a/tool_001"]}}
-    async with hub(tmp_path, {"a": many(tmp_path, 150, 100)}, groups=groups, **ALWAYS) as client:
+    async with chatting(tmp_path, {"a": many(tmp_path, 150, 150)}, groups=groups, **ALWAYS) as client:
         off = ["reset_equipped_tools", *META, *(f"a__tool_00{n}" for n in range(2, 10))]
         assert await names(client) == off
         for _ in range(2):
@@ -123,8 +123,8 @@ async def test_tools_of_a_group_that_is_off_stay_away_with_their_server(tmp_path
     start = f'test -e "{flag}" && exec "{sys.executable}" "{FAKE}"'
     entry = {"command": "sh", "args": ["-c", start], "health": {"unlist_after": "100ms"}}
     groups = {"of_b": {"description": "All of b.", "tools": ["b/echo"], "active": True}}
-    servers = {"a": many(tmp_path, 150, 100), "b": entry}
-    async with hub(tmp_path, servers, groups=groups, expose_always=["b/echo"]) as client:
+    servers = {"a": many(tmp_path, 150, 150), "b": entry}
+    async with chatting(tmp_path, servers, groups=groups, expose_always=["b/echo"]) as client:
         short_list = await names(client)
         assert short_list == ["reset_equipped_tools", *META, "b__echo"]
         flag.unlink()
@@ -136,6 +136,6 @@ async def test_tools_of_a_group_that_is_off_stay_away_with_their_server(tmp_path
 
 
 async def test_meta_tools_enabled_by_the_configuration_are_listed_once(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"a": many(tmp_path, 150, 100)}, meta_tools=True) as client:
+    async with chatting(tmp_path, {"a": many(tmp_path, 150, 150)}, meta_tools=True) as client:
         assert await names(client) == META
         assert await names(client, "claude-code") == META  # the name of a handshake is that of its beginning

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.protocol.era import CLIENT_INFO_KEY
 from tests.fakes.client import RpcError, StdioClient, fake, hub
-from tests.hub.exposure.listing import META, introduce, many, names
+from tests.hub.exposure.listing import CHAT, META, introduce, many, names
 
 pytestmark = pytest.mark.anyio
 
@@ -25,20 +26,26 @@ async def listed_to(directory: Path, name: str, count: int, words: int, *, moder
 @pytest.mark.parametrize("modern", ERAS)
 @pytest.mark.parametrize("name", ["claude-code", "codex-mcp-client", "Claude-Code (via mcp-remote 0.1.37)", "mcp-hub"])
 async def test_a_client_that_defers_tools_itself_gets_the_whole_list(tmp_path: Path, name: str, modern: bool) -> None:
-    assert len(await listed_to(tmp_path, name, LARGE, 100, modern=modern)) == LARGE
+    assert len(await listed_to(tmp_path, name, LARGE, 150, modern=modern)) == LARGE
 
 
 @pytest.mark.parametrize("modern", ERAS)
-@pytest.mark.parametrize("name", ["claude-ai", "a client of my own", "mcp"])
-async def test_other_clients_get_a_short_list_if_all_tools_exceed_the_budget(
+@pytest.mark.parametrize("name", ["a client of my own", "mcp", "langchain", ""])
+async def test_a_client_that_the_hub_does_not_know_gets_the_whole_list(tmp_path: Path, name: str, modern: bool) -> None:
+    assert len(await listed_to(tmp_path, name, LARGE, 150, modern=modern)) == LARGE
+
+
+@pytest.mark.parametrize("modern", ERAS)
+@pytest.mark.parametrize("name", [CHAT, "gemini-cli-mcp-client", "opencode"])
+async def test_a_client_that_shows_every_tool_gets_a_short_list_if_all_tools_exceed_the_budget(
     tmp_path: Path, name: str, modern: bool
 ) -> None:
-    assert await listed_to(tmp_path, name, LARGE, 100, modern=modern) == META
+    assert await listed_to(tmp_path, name, LARGE, 150, modern=modern) == META
 
 
 @pytest.mark.parametrize("modern", ERAS)
 async def test_all_tools_are_listed_if_they_fit_the_budget(tmp_path: Path, modern: bool) -> None:
-    assert len(await listed_to(tmp_path, "mcp", 30, 100, modern=modern)) == 30
+    assert len(await listed_to(tmp_path, CHAT, 100, 150, modern=modern)) == 100
 
 
 @pytest.mark.parametrize(("name", "count", "all_listed"), [
@@ -53,28 +60,28 @@ async def test_a_client_with_a_tool_limit_gets_a_short_list_above_it(
 
 
 async def test_the_token_budget_is_configurable(tmp_path: Path) -> None:
-    assert len(await listed_to(tmp_path, "mcp", LARGE, 100, modern=True, expose_budget=100_000)) == LARGE
-    assert await listed_to(tmp_path, "mcp", 5, 4, modern=True, expose_budget=50) == META
+    assert len(await listed_to(tmp_path, CHAT, LARGE, 150, modern=True, expose_budget=100_000)) == LARGE
+    assert await listed_to(tmp_path, CHAT, 5, 4, modern=True, expose_budget=50) == META
 
 
 async def test_expose_all_and_expose_search_apply_to_every_client(tmp_path: Path) -> None:
     for name in ("claude-code", "cursor-vscode", "mcp"):
-        assert len(await listed_to(tmp_path, name, LARGE, 100, modern=True, expose="all")) == LARGE
+        assert len(await listed_to(tmp_path, name, LARGE, 150, modern=True, expose="all")) == LARGE
         assert await listed_to(tmp_path, name, 5, 4, modern=True, expose="search") == META
 
 
 async def test_tools_named_in_always_follow_the_hubs_own_tools(tmp_path: Path) -> None:
     always = ["a/tool_00[12]", "b__echo", "tool_003", "nothing"]
-    servers = {"a": many(tmp_path, LARGE, 100), "b": fake()}
+    servers = {"a": many(tmp_path, LARGE, 150), "b": fake()}
     async with hub(tmp_path, servers, modern=True, expose_always=always) as client:
-        assert await names(client, "mcp") == [*META, "a__tool_001", "a__tool_002", "a__tool_003", "b__echo"]
+        assert await names(client, CHAT) == [*META, "a__tool_001", "a__tool_002", "a__tool_003", "b__echo"]
 
 
 @pytest.fixture(scope="module", params=ERAS)
 async def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
     directory = tmp_path_factory.mktemp("hub")
-    servers = {"a": many(directory, LARGE, 100), "b": fake("--name", "b", disable_tools=["crash"])}
-    async with hub(directory, servers, modern=request.param) as client:
+    servers = {"a": many(directory, LARGE, 150), "b": fake("--name", "b", disable_tools=["crash"])}
+    async with hub(directory, servers, modern=request.param, expose="search") as client:
         yield client
 
 
@@ -93,10 +100,10 @@ async def test_a_refused_tool_is_unknown_to_list_search_and_call(client: StdioCl
 
 
 @pytest.mark.parametrize("info", [None, "mcp", {}, {"name": None}, {"name": ["a"]}, {"name": "x" * 100_000}])
-async def test_a_client_without_a_valid_name_is_treated_as_an_unknown_client(client: StdioClient, info: object) -> None:
-    meta = {"io.modelcontextprotocol/clientInfo": info}
-    params = {"_meta": meta} if client.modern else {}
-    assert [tool["name"] for tool in (await client.request("tools/list", params))["tools"]] == META
+async def test_a_client_without_a_valid_name_is_treated_as_an_unknown_client(tmp_path: Path, info: object) -> None:
+    async with hub(tmp_path, {"a": many(tmp_path, LARGE, 4)}, modern=True, expose_budget=50) as client:
+        tools = (await client.request("tools/list", {"_meta": {CLIENT_INFO_KEY: info}}))["tools"]
+        assert len(tools) == LARGE
 
 
 async def test_with_expose_all_the_meta_tools_are_unknown(tmp_path: Path) -> None:
@@ -106,7 +113,7 @@ async def test_with_expose_all_the_meta_tools_are_unknown(tmp_path: Path) -> Non
 
 
 async def test_a_list_that_depends_on_the_client_has_the_cache_scope_private(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"a": many(tmp_path, LARGE, 100)}, modern=True) as client:
-        for name in ("claude-code", "mcp"):
-            params = {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}}
+    async with hub(tmp_path, {"a": many(tmp_path, LARGE, 150)}, modern=True) as client:
+        for name in ("claude-code", CHAT):
+            params = {"_meta": {CLIENT_INFO_KEY: {"name": name, "version": "1"}}}
             assert (await client.request("tools/list", params))["cacheScope"] == "private"

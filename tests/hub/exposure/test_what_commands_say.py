@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.clients.table import CLIENTS
 from tests.fakes.client import HUB, PATIENCE, fake, hub, write_config
-from tests.hub.exposure.listing import many, names
+from tests.hub.exposure.listing import CHAT, many, names
 
 pytestmark = pytest.mark.anyio
 
@@ -32,16 +33,16 @@ def rows(*arguments: str, **environ: str) -> list[dict[str, Any]]:
 
 
 def test_check_prints_what_each_client_would_be_listed_and_why(tmp_path: Path) -> None:
-    config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100)}, expose_always=["tool_001"]))
+    config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 150)}, expose_always=["tool_001"]))
     (line,) = [
         line for line in stdout_of("check", "--config", config).splitlines() if line.startswith("listed to clients")
     ]
-    assert line.startswith("listed to clients: Claude Code and Codex 150 of 150 tools (it defers tools itself); ")
-    assert "Cursor 3 of 150 tools (it takes at most 40); " in line
-    assert line.endswith("; any other 3 of 150 tools (all are more than 8,000 tokens)")
+    assert "Claude Code and Codex 150 of 150 tools (it defers tools itself); " in line
+    assert "Cursor 4 of 150 tools (it takes at most 40); " in line
+    assert line.endswith("; any other 150 of 150 tools (it is not known to need less)")
     by_client = {client: row["listed"] for row in rows("check", "--config", config) for client in row["clients"]}
-    expected = {"Claude Code": 150, "Codex": 150, "VS Code": 3, "Cursor": 3, "Windsurf": 3, "any other": 3}
-    assert by_client == expected
+    few = {client.name: 4 for client in CLIENTS if client.calls_itself}
+    assert by_client == {**few, "Claude Code": 150, "Codex": 150, "any other": 150}
 
 
 @pytest.mark.parametrize(("root", "why"), [({}, "they are few"), ({"expose": "all"}, "'expose' is 'all'")])
@@ -61,18 +62,19 @@ def test_check_fails_for_a_pattern_in_always_that_matches_no_tool(tmp_path: Path
 
 async def test_status_prints_what_each_client_was_listed_and_why(tmp_path: Path) -> None:
     environ = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
-    servers = {"a": many(tmp_path, 150, 100), "b": fake()}
+    servers = {"a": many(tmp_path, 150, 150), "b": fake()}
     async with hub(tmp_path, servers, modern=True, env=environ) as client:
-        for name in ("claude-code", "cursor-vscode", "\x1b[31mred"):
+        for name in ("claude-code", "cursor-vscode", CHAT, "\x1b[31mred"):
             await names(client, name)
         reasons = {row["client"]: (row["listed"], row["why"]) for row in rows("status", **environ)}
         total = reasons["claude-code"][0]
         assert reasons == {
             "claude-code": (total, "it defers tools itself"),
-            "cursor-vscode": (2, "it takes at most 40"),
-            "\\x1b[31mred": (2, "all are more than 8,000 tokens"),
+            "cursor-vscode": (3, "it takes at most 40"),
+            CHAT: (3, "all are more than 20,000 tokens"),
+            "\\x1b[31mred": (total, "it is not known to need less"),
         }
-        assert f"  cursor-vscode is listed 2 of {total} tools: it takes at most 40\n" in stdout_of("status", **environ)
+        assert f"  cursor-vscode is listed 3 of {total} tools: it takes at most 40\n" in stdout_of("status", **environ)
 
 
 async def test_status_states_if_every_client_gets_the_whole_list(tmp_path: Path) -> None:

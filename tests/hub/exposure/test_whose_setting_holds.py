@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
-from tests.fakes.client import HUB, StdioClient, fake, hub, spawned, write_config
-from tests.hub.exposure.listing import META, many, names
+from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
+from tests.hub.exposure.listing import META, chatting, many, names
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ PRINCIPALS = {
 async def test_expose_of_a_principal_overrides_its_profile_which_overrides_the_root(tmp_path: Path, era: str) -> None:
     servers, listen = {"a": many(tmp_path, FEW)}, {"principals": PRINCIPALS}
     async with network_hub(tmp_path, servers, listen, profiles=PROFILES, expose="search") as (_, base):
-        for principal, count in {"alice": FEW, "bob": 2, "carol": FEW, "dora": 2}.items():
+        for principal, count in {"alice": FEW, "bob": len(META), "carol": FEW, "dora": len(META)}.items():
             async with visiting(base, era, TOKENS[principal]) as visitor:
                 assert len(await visitor.names("tools/list")) == count
 
@@ -37,9 +37,9 @@ async def test_expose_of_a_principal_overrides_its_profile_which_overrides_the_r
 async def test_with_root_expose_all_only_principals_with_another_setting_get_a_short_list(
     tmp_path: Path, era: str
 ) -> None:
-    servers, listen = {"a": many(tmp_path, LARGE, 100)}, {"principals": PRINCIPALS}
+    servers, listen = {"a": many(tmp_path, LARGE, 150)}, {"principals": PRINCIPALS}
     async with network_hub(tmp_path, servers, listen, profiles=PROFILES, expose="all") as (_, base):
-        for principal, count in {"alice": LARGE, "bob": 2, "carol": LARGE, "dora": LARGE}.items():
+        for principal, count in {"alice": LARGE, "bob": len(META), "carol": LARGE, "dora": LARGE}.items():
             async with visiting(base, era, TOKENS[principal]) as visitor:
                 assert len(await visitor.names("tools/list")) == count
 
@@ -70,7 +70,7 @@ async def change(client: StdioClient, config: Path, **root: object) -> None:
 
 
 async def test_a_changed_expose_setting_changes_the_lists_and_notifies_clients(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"a": many(tmp_path, FEW), "b": fake()}, expose="all") as client:
+    async with chatting(tmp_path, {"a": many(tmp_path, FEW), "b": fake()}, expose="all") as client:
         full_list = await names(client)
         assert len(full_list) > FEW
         config = tmp_path / "servers.json"

@@ -82,7 +82,7 @@ async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools
         assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == [
             "Access",
             "GroupPolicy",
-            "Confirm",
+            "ReadOnly",
         ]
         hub.groups.add("sums", tools=["a/add"], servers=["b"])
         assert notified.now() == []

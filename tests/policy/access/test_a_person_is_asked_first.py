@@ -255,33 +255,13 @@ async def test_confirm_of_a_profile_applies_only_to_its_principals(tmp_path: Pat
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_hub_call_needs_confirmation_for_a_writing_tool_and_not_for_a_reading_one(
-    tmp_path: Path, era: str
-) -> None:
-    person = Person("once")
-    servers = {"files": counting(tmp_path)}
-    async with client_of(tmp_path / "hub", era, person, servers, meta_tools=True) as client:
-        assert await outcome(client, "hub_call", {"tool": "files__read"}) == "ok"
-        assert await outcome(client, "files__other") == "ok"
-        assert not person.questions
-        assert await outcome(client, "hub_call", {"tool": "files__effect"}) == "ok"
-    assert "hub_call" in person.questions[0].message
-    assert did(tmp_path) == ["read", "other", "effect"]
-
-
-async def test_hub_call_of_a_writing_tool_is_refused_if_the_client_cannot_be_asked(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"files": counting(tmp_path)}, meta_tools=True) as client:
-        result = await client.call("hub_call", {"tool": "files__effect"})
-        assert result["_meta"]["mcp-hub/error"]["code"] == "permission_denied"
-        assert "'files__effect' by its own name" in result["content"][0]["text"]
-        assert await client.text("files__effect") == "effect done"
-        await client.until(lambda: b'"policy":"confirm"' in client.stderr and b"code_mode.writes" in client.stderr)
-
-
-async def test_code_mode_writes_lets_hub_call_write_without_asking(tmp_path: Path) -> None:
-    root: dict[str, Any] = {"meta_tools": True, "code_mode": {"writes": True}}
-    async with hub(tmp_path, {"files": counting(tmp_path)}, **root) as client:
-        assert await client.text("hub_call", {"tool": "files__effect"}) == "effect done"
+async def test_hub_call_asks_nobody_about_what_the_configuration_does_not_confirm(tmp_path: Path, era: str) -> None:
+    person, servers = Person(), {"files": counting(tmp_path)}
+    for elicits in (person, None):
+        async with client_of(tmp_path / "hub", era, elicits, servers, meta_tools=True) as client:
+            assert await outcome(client, "hub_call", {"tool": "files__effect"}) == "ok"
+    assert not person.questions
+    assert did(tmp_path) == ["effect", "effect"]
 
 
 async def test_a_denied_tool_is_unknown_and_asks_for_no_confirmation(tmp_path: Path) -> None:
