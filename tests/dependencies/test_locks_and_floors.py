@@ -90,7 +90,7 @@ def test_every_package_with_a_minimum_version_is_locked() -> None:
     assert set(FLOORS) <= {package for lock in LOCKS for package, _, _ in locked(lock)}
 
 
-@pytest.mark.parametrize("name", ["node", "node_runtime", "client_programs"])
+@pytest.mark.parametrize("name", ["node", "node_runtime", "client_programs", "apps"])
 def test_npm_packages_of_the_tests_are_locked_with_hashes_from_the_registry(name: str) -> None:
     lock = json.loads((ROOT / "tests/peers" / name / "package-lock.json").read_text())
     packages = {path: entry for path, entry in lock["packages"].items() if path and not entry.get("link")}
