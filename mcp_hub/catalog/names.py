@@ -1,6 +1,6 @@
 """Makes exposed names and URIs from original ones. The way back is the catalog's index, never a parse of the name.
 
-An exposed tool or prompt name has 1 to 64 characters of `[A-Za-z0-9_-]`. A pair that needs no change becomes
+An exposed tool or prompt name has 1 to 60 characters of `[A-Za-z0-9_-]`. A pair that needs no change becomes
 `namespace__name`, which splits back into the pair if the namespace has no `__` and does not end in `_`. This module
 reserves no names; where different pairs have equal results, the catalog gives one of them another name.
 """
@@ -20,8 +20,8 @@ import msgspec
 from mcp_hub.security.urls import decoded_but_delimiters
 from mcp_hub.text import latin_lookalike
 
-MAX_LENGTH: Final = 64
-"""Characters that the strictest client allows in a tool's name."""
+MAX_LENGTH: Final = 60
+"""The 64 characters of a tool's name that model interfaces allow, less what a client adds (`Client.prefix`)."""
 SEPARATOR: Final = "__"
 URI_PREFIX: Final = "mcp-hub://"
 """Prefix of URIs that only the hub gives out."""

@@ -53,6 +53,8 @@ class Client(msgspec.Struct, frozen=True):
     """The number of tools beyond which it cuts the list or fails; None if unknown."""
     passes: str | None = None
     """A regular expression of the variables of its own environment that servers inherit; None: only the usual ones."""
+    prefix: str = ""
+    """What it puts before the names of the hub's tools without shortening the result to 64 characters."""
     instead: str | None = None
     """The client's own command to add a server, to suggest if its file cannot be edited."""
 

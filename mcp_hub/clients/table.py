@@ -89,7 +89,7 @@ CLIENTS: Final = (
         "opencode", "opencode", ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json"),
         ("{config}/opencode",), ("mcp",), form="opencode", off=("enabled", False),
         project_files=("opencode.jsonc", "opencode.json"), program="opencode", start_limit=30,
-        calls_itself=("opencode",), passes=_ALL,
+        calls_itself=("opencode",), prefix="hub_", passes=_ALL,
     ),
     Client(
         "continue", "Continue", ("{CONTINUE_GLOBAL_DIR}/config.yaml", "{home}/.continue/config.yaml"),

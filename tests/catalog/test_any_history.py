@@ -13,7 +13,7 @@ from tests.catalog.test_hostile_lists import STRATEGIES, listed, page_items, rou
 
 SERVERS = "abcd"
 NAMES = ("x", "y", "x.y", "x_y", "x/y", "X", "b__x", "a__x", "_x", "é")
-LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+LEGAL = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 class History:

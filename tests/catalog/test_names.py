@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import names
+from mcp_hub.clients.installs import ENTRY
+from mcp_hub.clients.table import CLIENTS
 
-LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+LEGAL = re.compile(r"[A-Za-z0-9_-]{1,60}")
 NAME = st.text(min_size=1, max_size=200)
 PLAIN = st.text(st.sampled_from("abcXYZ019-"), min_size=1, max_size=20)
 
@@ -20,6 +22,13 @@ def test_every_exposed_name_is_legal_and_the_same_every_time(namespace: str, nam
         assert LEGAL.fullmatch(exposed)
         assert exposed == make(namespace, name)
     assert LEGAL.fullmatch(names.expose("", name))
+
+
+def test_the_longest_name_is_legal_with_what_each_client_adds() -> None:
+    name = names.expose("server", "long_" * 20)
+    assert len(name) == names.MAX_LENGTH
+    assert max(len(client.prefix + name) for client in CLIENTS) == 64
+    assert all(not client.prefix or client.prefix.startswith(ENTRY) for client in CLIENTS)
 
 
 @given(PLAIN, PLAIN)

@@ -76,7 +76,7 @@ def test_an_unknown_uri_resolves_to_nothing(uri: str) -> None:
 def test_a_disambiguated_name_never_equals_the_first_one(namespace: str, name: str) -> None:
     candidates = [names.expose(namespace, name), *(names.renamed(namespace, name, attempt) for attempt in range(3))]
     assert len(set(candidates)) == 4
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", exposed) for exposed in candidates)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,60}", exposed) for exposed in candidates)
 
 
 def test_names_that_look_alike_are_recognised() -> None:
