@@ -25,7 +25,7 @@ A = TypeVar("A")
 ANSWER_WAIT: Final = 10.0
 """Seconds for a program to print its version."""
 CONNECT_WAIT: Final = 5.0
-AT_ONCE: Final = 8
+MAX_WORKERS: Final = 8
 MAX_OUTPUT: Final = 4000
 
 _DESKTOP_PATHS: Final[Mapping[str, str]] = {
@@ -41,10 +41,10 @@ def of_desktop(machine: Machine) -> dict[str, str]:
 
 
 def in_parallel(ask: Callable[[A], T], about: Sequence[A]) -> list[T]:
-    """Returns `ask(one)` for each of `about`, in order; at most `AT_ONCE` are asked at a time."""
+    """Returns `ask(one)` for each of `about`, in order; at most `MAX_WORKERS` are asked at a time."""
     if not about:
         return []
-    with ThreadPoolExecutor(min(AT_ONCE, len(about))) as pool:
+    with ThreadPoolExecutor(min(MAX_WORKERS, len(about))) as pool:
         return list(pool.map(ask, about))
 
 

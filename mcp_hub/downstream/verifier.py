@@ -12,7 +12,6 @@ import logging
 import math
 import time
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,6 +24,7 @@ from mcp_hub.config.listen import Listen
 from mcp_hub.config.token_verification import Introspection, Jwt, TokenVerification
 from mcp_hub.errors import ConfigError
 from mcp_hub.security import Principal
+from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Verifier:
         self._verify = verify
         self._profiles = frozenset(profiles)
         self._now = now
-        self._cache: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
+        self._cache: Lru[bytes, tuple[Principal, float]] = Lru(MAX_REMEMBERED)
         """The principal of a token, and until when that is cached."""
         self._verifications: dict[bytes, asyncio.Task[Principal | RejectedToken]] = {}
         try:
@@ -170,8 +170,6 @@ class Verifier:
         # This text differs from every principal's name in the configuration, and for each profile.
         principal = Principal(json.dumps([issued.issuer, *subject, profile]), profile)
         self._cache[key] = (principal, min(now + self._verify.cache, expires))
-        while len(self._cache) > MAX_REMEMBERED:
-            self._cache.popitem(last=False)
         return principal
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ REBUILD_UNSEEN: Final = 0.5
 """The same before the first request for a list; such a request builds the catalog at once."""
 BUILT_WITHIN: Final = 10.0
 """Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
-AT_ONCE: Final = 0.01
+PIECE_SECONDS: Final = 0.01
 """Seconds a build may take in one piece. The rest is done in slices, while callers see the previous catalog."""
 
 CallerFilter = Callable[[Hashable | None], bool]
@@ -238,7 +238,7 @@ class Catalogs:
         if profile is None:
             return everybodys
         if profile not in self._profile_catalogs and self._build_task is None:
-            _, catalog = run_for(self._merge(profile, (), None, None), AT_ONCE)
+            _, catalog = run_for(self._merge(profile, (), None, None), PIECE_SECONDS)
             if catalog is not None:
                 self._profile_catalogs[profile] = catalog
         if profile not in self._profile_catalogs:
@@ -255,7 +255,7 @@ class Catalogs:
             self._dirty = True
             return
         steps = self._build_steps()
-        done, _ = run_for(steps, AT_ONCE)
+        done, _ = run_for(steps, PIECE_SECONDS)
         if not done:
             self._build_task = asyncio.get_running_loop().create_task(self._finish_build(steps))
 

@@ -110,7 +110,7 @@ class Status:
 log = logging.getLogger("mcp_hub")
 
 VARIABLE: Final = "MCP_HUB_RUNTIME_DIR"
-AT_ONCE: Final = 8
+MAX_COMMANDS: Final = 8
 WRITE_WAIT: Final = 5.0
 """Seconds that a client has to read the answer."""
 LOOK_UP: Final = 1.0
@@ -154,7 +154,7 @@ async def status_server(facts: Callable[[], Json], answer: Answer) -> AsyncItera
     async def open_socket() -> None:
         path = _private(runtime_directory()) / f"{os.getpid()}.sock"
         listeners.append(
-            (path, await local_socket.listen(path, _StatusResponder(facts, answer).respond, backlog=AT_ONCE))
+            (path, await local_socket.listen(path, _StatusResponder(facts, answer).respond, backlog=MAX_COMMANDS))
         )
 
     retries = PendingWrites()
@@ -191,7 +191,7 @@ class _StatusResponder:
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open_count += 1
         try:
-            if self._open_count <= AT_ONCE:
+            if self._open_count <= MAX_COMMANDS:
                 request = await _request(reader)
                 if request.get("ask") == "status":
                     writer.write(json.dumps(self._facts()).encode())
@@ -215,8 +215,8 @@ class _StatusResponder:
         self, answers: AsyncIterator[Json], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Writes answers, a line each, until there are no more or the command has gone."""
-        if self._stream_count >= AT_ONCE:
-            raise HubError(f"{AT_ONCE} commands read from it already")
+        if self._stream_count >= MAX_COMMANDS:
+            raise HubError(f"{MAX_COMMANDS} commands read from it already")
         self._stream_count += 1
         self._open_count -= 1
         write_task = asyncio.ensure_future(_write_all(answers, writer))

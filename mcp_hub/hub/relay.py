@@ -29,12 +29,13 @@ from mcp_hub.protocol.questions import (
 )
 from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extension
 from mcp_hub.protocol.skill_entries import files_of, with_uris
+from mcp_hub.security.lru import Lru
 from mcp_hub.upstream import Upstream
 
 MAX_FORWARDED: Final = 1024
 """The most clients of the handshake era whose envelope for servers is cached."""
 
-AT_ONCE: Final = 4
+BLOCKS_PER_STEP: Final = 4
 """The most blocks of one result that are translated in one step, as resolving one URI may take some milliseconds."""
 _LISTS: Final = ("content", "contents", "messages")
 """The members of results that are lists of blocks."""
@@ -59,7 +60,7 @@ class Relay:
         self._task_ids = task_ids
         self._shaped = shaped
         self._sharing = sharing
-        self._forwarded_envelopes: dict[int, tuple[Envelope, Envelope]] = {}
+        self._forwarded_envelopes: Lru[int, tuple[Envelope, Envelope]] = Lru(MAX_FORWARDED)
         """By the `id()` of a client's envelope, which is kept so that no other object gets the same id."""
 
     async def __call__(self, call: Call) -> Json:
@@ -159,8 +160,6 @@ class Relay:
         else:
             entry = self._forwarded_envelopes.get(id(envelope))
             if entry is None or entry[0] is not envelope:
-                if len(self._forwarded_envelopes) >= MAX_FORWARDED:
-                    self._forwarded_envelopes.clear()
                 declared = forwarded_capabilities(envelope.capabilities, "handshake")
                 forwarded = Envelope(capabilities=declared, log_level=envelope.log_level)
                 entry = self._forwarded_envelopes[id(envelope)] = (envelope, forwarded)
@@ -196,7 +195,7 @@ class Relay:
 
 async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> Json:
     """Translates the URIs of a result as `resource_uris.in_result` does, those of long lists in slices."""
-    long = {key: value for key in _LISTS if isinstance(value := result.get(key), list) and len(value) > AT_ONCE}
+    long = {key: value for key in _LISTS if isinstance(value := result.get(key), list) and len(value) > BLOCKS_PER_STEP}
     if not isinstance(result, dict) or not long:
         return resource_uris.in_result(method, result, expose)
     short = {key: member for key, member in result.items() if key not in long}
@@ -206,9 +205,9 @@ async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> J
 
 def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expose) -> Generator[None, None, list[Any]]:
     parts: list[Any] = []
-    for start in range(0, len(members), AT_ONCE):
+    for start in range(0, len(members), BLOCKS_PER_STEP):
         yield
-        parts += resource_uris.in_result(method, {key: members[start : start + AT_ONCE]}, expose)[key]
+        parts += resource_uris.in_result(method, {key: members[start : start + BLOCKS_PER_STEP]}, expose)[key]
     return parts
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ProtocolError
+from mcp_hub.security.lru import Lru
 from mcp_hub.security.screening import MAX_INSTRUCTIONS
 from mcp_hub.text import printable, quoted
 from mcp_hub.upstream import Upstream
@@ -115,7 +116,7 @@ class NestedHubs:
         self._upstreams = upstreams
         self._visible_ids = visible_ids
         self._notify = notify
-        self._sent: dict[Hashable | None, Json] = {}
+        self._sent: Lru[Hashable | None, Json] = Lru(MAX_LOGGED)
         """The description that each hub in front of this one got last."""
         self._refusal: ProtocolError | None = None
 
@@ -132,10 +133,7 @@ class NestedHubs:
 
     def meta(self, caller: Hashable | None) -> Json:
         """Returns the `_meta` of an answer to a caller that is a hub (`Envelope.from_hub`)."""
-        self._sent.pop(caller, None)
         self._sent[caller] = description = self._describe_for(caller)
-        if len(self._sent) > MAX_LOGGED:
-            del self._sent[next(iter(self._sent))]
         return {HUB_KEY: description}
 
     def built(self) -> None:

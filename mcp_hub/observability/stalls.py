@@ -23,7 +23,7 @@ log = logging.getLogger("mcp_hub")
 
 SLICE: Final = 0.005
 """Seconds of work in one callback before other tasks run."""
-AT_ONCE: Final = 2
+MAX_THREADS: Final = 2
 """The most threads that work at the same time. Each takes the interpreter lock from the loop now and then."""
 EVERY: Final = 0.5
 """Seconds between two measurements; a shorter stall may go unnoticed."""
@@ -88,7 +88,7 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
     loop = asyncio.get_running_loop()
     semaphore = _semaphores.get(loop)
     if semaphore is None:
-        semaphore = _semaphores[loop] = asyncio.Semaphore(AT_ONCE)
+        semaphore = _semaphores[loop] = asyncio.Semaphore(MAX_THREADS)
     await semaphore.acquire()
     try:
         future = loop.run_in_executor(None, work, *args)

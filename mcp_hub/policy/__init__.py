@@ -20,6 +20,7 @@ from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.protocol.questions import CallQuestions, Suspendable
 from mcp_hub.protocol.server_requests import Asker
+from mcp_hub.security.lru import Lru
 from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -237,8 +238,8 @@ class Chain:
     def __init__(self, policies: Sequence[Policy | Selective], innermost: Next) -> None:
         self.policies = tuple(policies)
         self._innermost = innermost
-        self._composed: dict[Route, Next] = {}
-        self._composed_within: dict[Route, Next] = {}
+        self._composed: Lru[Route, Next] = Lru(MAX_COMPOSED)
+        self._composed_within: Lru[Route, Next] = Lru(MAX_COMPOSED)
         """The same for calls that the hub's own tools make."""
 
     def run(self, call: Call) -> Awaitable[Json]:
@@ -249,8 +250,6 @@ class Chain:
 
     def _compose(self, route: Route, *, within: bool) -> Next:
         composed = self._composed_within if within else self._composed
-        if len(composed) >= MAX_COMPOSED:
-            composed.clear()
         composed[route] = run = compose(self._concerned(route, self.policies, within=within), self._innermost)
         return run
 
@@ -276,7 +275,8 @@ class Chain:
         if policy not in self.policies:
             index = self.policies.index(after) + 1
             self.policies = (*self.policies[:index], policy, *self.policies[index:])
-            self._composed, self._composed_within = {}, {}
+            self._composed.clear()
+            self._composed_within.clear()
 
     def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """Applies `shape` of every policy to the items, innermost first."""

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from mcp_hub.catalog import Route
+from mcp_hub.security.lru import Lru
 
 if TYPE_CHECKING:
     from mcp_hub.policy import Call
@@ -130,7 +130,7 @@ class Approvals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._of: OrderedDict[Hashable, tuple[float, set[Route]]] = OrderedDict()
+        self._of: Lru[Hashable, tuple[float, set[Route]]] = Lru(MAX_CALLERS)
         self.pending = PendingConfirmations()
 
     def has(self, caller: Hashable, route: Route) -> bool:
@@ -140,7 +140,6 @@ class Approvals:
         if entry is None or route not in entry[1]:
             return False
         self._of[caller] = self._clock(), entry[1]
-        self._of.move_to_end(caller)
         return True
 
     def add(self, caller: Hashable, route: Route) -> None:
@@ -149,9 +148,6 @@ class Approvals:
         routes = self._of.get(caller, (0.0, set[Route]()))[1]
         if len(routes) < MAX_APPROVED:
             self._of[caller] = self._clock(), routes | {route}
-        self._of.move_to_end(caller)
-        while len(self._of) > MAX_CALLERS:
-            self._of.popitem(last=False)
 
     def forget(self, caller: Hashable) -> None:
         """Drops the approvals of a caller that is gone."""

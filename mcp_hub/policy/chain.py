@@ -31,7 +31,7 @@ from mcp_hub.policy.validate import Validate
 if TYPE_CHECKING:
     from mcp_hub.policy.spans import Spans, Tracer
 
-AT_ONCE: Final = 32
+ITEMS_PER_STEP: Final = 32
 """The most tools or prompts that `Rules.shape` handles in one step."""
 
 POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
@@ -108,7 +108,7 @@ class Rules(msgspec.Struct, frozen=True):
             yield
             # Rules compare many spellings of a URI, which takes 100 times as long as a tool: each URI has a step.
             end = start
-            while end < min(start + AT_ONCE, len(items)) and not items[end].route.kind.by_uri:
+            while end < min(start + ITEMS_PER_STEP, len(items)) and not items[end].route.kind.by_uri:
                 end += 1
             end = max(end, start + 1)
             shaped += self.chain.shape(items[start:end])

@@ -6,7 +6,6 @@ With all three, content written by a stranger can make a model send private data
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -23,6 +22,7 @@ from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
 from mcp_hub.protocol.kinds import TEMPLATES
+from mcp_hub.security.lru import Lru
 
 Label = Literal["reads_private", "reads_untrusted", "writes_external"]
 Labels = Mapping[Label, tuple[str, ...]]
@@ -83,8 +83,8 @@ class UsedLabels:
     """The labels that each caller has used, and when it was last active. It outlives configurations."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[Hashable, Used] = OrderedDict()
-        self._published: OrderedDict[Hashable, tuple[float, frozenset[Label] | None]] = OrderedDict()
+        self._of: Lru[Hashable, Used] = Lru(MAX_CALLERS)
+        self._published: Lru[Hashable, tuple[float, frozenset[Label] | None]] = Lru(MAX_CALLERS)
         """The labels that the other replicas know, and when they got them."""
 
     def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
@@ -95,9 +95,6 @@ class UsedLabels:
     def note(self, caller: Hashable, now: float, labels: frozenset[Label]) -> Used:
         """Records all labels that a caller has used so far, and returns the entry for `take_back`."""
         self._of[caller] = entry = (now, labels)
-        self._of.move_to_end(caller)
-        while len(self._of) > MAX_CALLERS:
-            self._of.popitem(last=False)
         return entry
 
     def take_back(self, caller: Hashable, entry: Used, labels: frozenset[Label]) -> None:
@@ -113,8 +110,6 @@ class UsedLabels:
     def mark_published(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
         """Records that the other replicas know of labels."""
         self._published[caller] = at, labels
-        while len(self._published) > MAX_CALLERS:
-            self._published.popitem(last=False)
 
     def merge(self, caller: Hashable, at: float, labels: frozenset[Label], window: float) -> None:
         """Adds labels that a caller has used at another replica, at the time `at`.

@@ -18,6 +18,7 @@ from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.sharing import Sharing, shared_name
 from mcp_hub.security import Principal, principal_of
+from mcp_hub.security.lru import Lru
 
 
 class LimitSettings(Frozen):
@@ -268,7 +269,7 @@ class LimitsPolicy:
             id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
         )
         """The servers with a rate."""
-        self._buckets: dict[tuple[str, Hashable], TokenBucket] = {}
+        self._buckets: Lru[tuple[str, Hashable], TokenBucket] = Lru(MAX_CALLERS)
         self._clock = clock
 
     @classmethod
@@ -318,8 +319,5 @@ class LimitsPolicy:
                 call.notes.append("limits: the store is unavailable; this replica allows its share of the rate")
             return wait
         now, key = self._clock(), (server, caller)
-        token_bucket = self._buckets.pop(key, None) or TokenBucket.full(rate, now)
-        self._buckets[key] = token_bucket
-        while len(self._buckets) > MAX_CALLERS:
-            del self._buckets[next(iter(self._buckets))]
+        token_bucket = self._buckets[key] = self._buckets.get(key) or TokenBucket.full(rate, now)
         return token_bucket.wait(now)

@@ -27,6 +27,7 @@ from mcp_hub.schema.schema_edits import (
     set_argument,
     without_property,
 )
+from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
 MAX_PATHS: Final = 10_000
@@ -56,7 +57,7 @@ class Preset:
         of_calls: bool = False,
     ) -> None:
         self._rules = ToolRulesTable(servers)
-        self._paths: dict[Route, tuple[Path, ...]] = {}
+        self._paths: Lru[Route, tuple[Path, ...]] = Lru(MAX_PATHS)
         self._of_calls = of_calls
         self._listed, self._presented = listed, presented
 
@@ -92,8 +93,6 @@ class Preset:
             return of_call
         paths = self._paths.get(call.route)
         if paths is None:
-            if len(self._paths) >= MAX_PATHS:
-                self._paths.clear()
             paths = self._paths[call.route] = tuple(map(parse_path, presets))
         return (*paths, *of_call)
 
@@ -175,7 +174,7 @@ class Presentation:
         self._rules = ToolRulesTable(servers)
         self._sizes = {id: (DESCRIPTIONS.of(server), SCHEMAS.of(server)) for id, server in servers.items()}
         self._origins = {id: server.origin for id, server in servers.items() if server.origin != "mcp"}
-        self._changed: dict[tuple[Route, int], tuple[Json, Json]] = {}
+        self._changed: Lru[tuple[Route, int], tuple[Json, Json]] = Lru(MAX_CHANGED)
         """By route and identity of the listed schema: that schema, which keeps its id from another one, and the changed
         one. A server may list the same tool with other schemas to other callers."""
 
@@ -234,8 +233,6 @@ class Presentation:
             except ValueError as error:
                 setting = f"servers.{route.upstream}.tools: extend_schema"
                 log.warning("%s of %s is left out: %s", setting, printable(route.name, 200), printable(str(error), 300))
-        if len(self._changed) >= MAX_CHANGED:
-            self._changed.clear()
         self._changed[route, id(listed)] = (listed, changed)
         return changed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final, Protocol
@@ -17,6 +17,7 @@ from mcp_hub.policy.limits import TokenBucket
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.security import Principal
+from mcp_hub.security.lru import Lru
 
 MAX_IN_FLIGHT: Final = 1024
 """The fewest requests of one caller that may run at the same time, where no principal's limit is higher."""
@@ -48,7 +49,7 @@ class Quotas:
         self._sessions: Counter[Principal] = Counter()
         self._listening: Counter[Principal] = Counter()
         """The `subscriptions/listen` among the sessions."""
-        self._buckets: OrderedDict[Principal, TokenBucket] = OrderedDict()
+        self._buckets: Lru[Principal, TokenBucket] = Lru(MAX_PRINCIPALS)
 
     def take(self, listen: Listen) -> None:
         """Applies the limits of another configuration."""
@@ -123,11 +124,8 @@ class Quotas:
     def _check_rate(self, principal: Principal, rate: float, burst: float | None) -> None:
         now = self._clock()
         full = TokenBucket.full(rate, now, burst)
-        bucket = self._buckets.pop(principal, full)
+        bucket = self._buckets[principal] = self._buckets.get(principal, full)
         bucket.rate, bucket.room = full.rate, full.room  # a reload may have changed them
-        self._buckets[principal] = bucket
-        while len(self._buckets) > MAX_PRINCIPALS:
-            self._buckets.popitem(last=False)
         self._refuse(rate, bucket.wait(now))
 
     def _refuse(self, rate: float, wait: float) -> None:

@@ -16,6 +16,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.uri_rules import UriRules
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
+from mcp_hub.security.lru import Lru
 
 Prefixes = tuple[tuple[str, str], ...]
 """Pairs (how names of one server's tools begin: `id/` or `namespace__`, id of the server)."""
@@ -106,13 +107,11 @@ class ToolNames:
     def __init__(self, members: Iterable[str], servers: Mapping[str, Server]) -> None:
         self._patterns = Patterns(members)
         self._servers = servers
-        self._cache: dict[Route, bool] = {}
+        self._cache: Lru[Route, bool] = Lru(MAX_REMEMBERED)
 
     def __contains__(self, route: Route) -> bool:
         is_member = self._cache.get(route)
         if is_member is None:
-            if len(self._cache) >= MAX_REMEMBERED:
-                self._cache.clear()
             is_member = self._cache[route] = bool(self._patterns) and self._matches(route)
         return is_member
 

@@ -21,7 +21,7 @@ from mcp_hub.registry.versions import is_newer
 from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress
 
-AT_ONCE: Final = 8
+MAX_LOOKUPS: Final = 8
 """Servers whose versions are looked up at the same time."""
 
 
@@ -68,7 +68,7 @@ class UpdateFinder:
 
     async def find(self, servers: Sequence[Server]) -> list[Update | Unknown]:
         """Returns the updates of all servers."""
-        semaphore = asyncio.Semaphore(AT_ONCE)
+        semaphore = asyncio.Semaphore(MAX_LOOKUPS)
 
         async def find_updates(server: Server) -> Sequence[Update | Unknown]:
             async with semaphore:

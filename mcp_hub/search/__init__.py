@@ -22,7 +22,7 @@ MAX_TEXT: Final = 4096
 """Characters of a description that are searched."""
 MAX_PARAMETERS: Final = 200
 """Parameters of a tool that are searched."""
-AT_ONCE: Final = 2000
+TOOLS_PER_STEP: Final = 2000
 """Tools that are ranked in one step."""
 MAX_WORDS: Final = 40
 """Words of a query that are looked up."""
@@ -122,18 +122,18 @@ class SearchIndex:
         """
         name_ranks = yield from self._names.finding(query)
         scores = yield from self._terms.scoring(terms_of(corrected)[:MAX_WORDS])
-        for start in range(0, len(likeness or ()), AT_ONCE):
+        for start in range(0, len(likeness or ()), TOOLS_PER_STEP):
             yield
-            for number, similarity in enumerate((likeness or ())[start : start + AT_ONCE], start):
+            for number, similarity in enumerate((likeness or ())[start : start + TOOLS_PER_STEP], start):
                 if similarity > LIKE_NOTHING or number in scores:
                     scores[number] = scores.get(number, 0.0) + similarity
         demoted = self._read_only if asks_for_change(words_of(query)[:MAX_WORDS]) else frozenset[int]()
         worst_rank = len(self.tools)
         candidates = list(name_ranks.keys() | scores.keys())
         runs: list[list[tuple[int, float, int]]] = []
-        for start in range(0, len(candidates), AT_ONCE):
+        for start in range(0, len(candidates), TOOLS_PER_STEP):
             yield
-            batch = candidates[start : start + AT_ONCE]
+            batch = candidates[start : start + TOOLS_PER_STEP]
             penalties = (
                 (ONLY_READS if candidate in demoted else 0.0) - scores.get(candidate, 0.0) for candidate in batch
             )

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 from array import array
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
+from mcp_hub.security.lru import Lru
 from mcp_hub.security.private_files import PrivateDirectory, open_regular
 
 TOOL: Final = 0.8
@@ -119,7 +119,7 @@ class VectorStore:
         self._secret = secret
         self._files = PrivateDirectory(directory) if directory is not None else None
         self._name = f"vectors-{hmac.new(secret, FORMAT + model.fingerprint, hashlib.sha256).hexdigest()[:32]}"
-        self._vectors: OrderedDict[bytes, Any] = OrderedDict()
+        self._vectors: Lru[bytes, Any] = Lru(MAX_VECTORS)
         self._saved_keys: frozenset[bytes] = frozenset()
         self._read()
 
@@ -131,13 +131,10 @@ class VectorStore:
         if missing:
             embeddings[missing] = self._model.embed([texts[number] for number in missing])
         for number, key in enumerate(keys):
-            if key in self._vectors:
-                embeddings[number] = self._vectors[key]
-                self._vectors.move_to_end(key)
+            if (vector := self._vectors.use(key)) is not None:
+                embeddings[number] = vector
             elif keep[number]:
                 self._vectors[key] = embeddings[number].astype(np.float16)
-        while len(self._vectors) > MAX_VECTORS:
-            self._vectors.popitem(last=False)
         return embeddings
 
     def save(self) -> None:
@@ -181,7 +178,7 @@ def search_tools(arguments: Sequence[str]) -> dict[str, Callable[..., Any]]:
     )
     model = StaticModel(*(default_files() if model_directory is None else files_in(Path(model_directory))))
     stores: dict[str, VectorStore] = {}
-    tables: OrderedDict[str, list[Any]] = OrderedDict()
+    tables: Lru[str, list[Any]] = Lru(MAX_TABLES)
 
     async def prepare(
         table: str,
@@ -198,12 +195,9 @@ def search_tools(arguments: Sequence[str]) -> dict[str, Callable[..., Any]]:
             stores["kept"] = VectorStore(model, directory, bytes.fromhex(store["secret"]))
         vectors = stores["kept"].vectors(tools, keep)
         server_vectors = stores["kept"].vectors(servers, [False] * len(servers))
-        parts = tables.setdefault(table, [])
+        parts = tables[table] = tables.get(table, [])
         del parts[part:]
         parts.append(TOOL * vectors + (SERVER * server_vectors[np.asarray(of, int)] if servers else 0))
-        tables.move_to_end(table)
-        while len(tables) > MAX_TABLES:
-            tables.popitem(last=False)
         stores["kept"].save()
         return str(sum(map(len, parts)))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from mcp_hub.security.lru import Lru
 from mcp_hub.store import Script, Store, StoreUnavailable
 
 ACTIVE: Final = 1.0
@@ -62,7 +62,7 @@ class SharedBucket:
         self._store = store
         self._replicas = replicas
         self._clock = clock
-        self._local: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._local: Lru[str, tuple[float, float]] = Lru(MAX_LOCAL)
         """(tokens, time of their count) by bucket, while the store is unavailable."""
 
     @property
@@ -94,12 +94,10 @@ class SharedBucket:
 
     def _take_local(self, name: str, rate: float, room: float) -> float:
         now, room = self._clock(), max(room, 1.0)
-        tokens, counted_at = self._local.pop(name, (room, now))
+        tokens, counted_at = self._local.get(name, (room, now))
         tokens = min(room, tokens + (now - counted_at) * rate)
         wait = 0.0 if tokens >= 1 else (1 - tokens) / rate
         self._local[name] = (tokens if wait else tokens - 1, now)
-        while len(self._local) > MAX_LOCAL:
-            self._local.popitem(last=False)
         return wait
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
 from mcp_hub.protocol.frames import Message
+from mcp_hub.security.lru import Lru
 from mcp_hub.transport import Link, LinkError, LinkLost, RequestId
 
 log = logging.getLogger("mcp_hub.transport")
@@ -80,7 +81,7 @@ class Peer:
         self._lost_callback = lost
         self._lost: LinkLost | None = None
         self._pending: dict[RequestId, _Pending] = {}
-        self._given_up: dict[RequestId, Cause] = {}
+        self._given_up: Lru[RequestId, Cause] = Lru(MAX_GIVEN_UP)
         """The causes of requests that have ended without an answer, which may still come."""
         self._last_id = 0
         self._background: set[asyncio.Task[None]] = set()
@@ -166,8 +167,6 @@ class Peer:
         """Notes that a request has ended without its answer."""
         cause.given_up()
         self._given_up[request_id] = cause
-        if len(self._given_up) > MAX_GIVEN_UP:
-            del self._given_up[next(iter(self._given_up))]
 
     def _take_stray(self, request_id: Any) -> None:
         """Takes the answer to a request that nobody waits for."""

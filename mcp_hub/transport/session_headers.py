@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mcp_hub.security.lru import Lru
 from mcp_hub.transport import LinkError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class CookieJar:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._cookies: dict[tuple[str, str], _Cookie] = {}
+        self._cookies: Lru[tuple[str, str], _Cookie] = Lru(MAX_COOKIES)
 
     def take(self, url: URL, lines: Sequence[str]) -> None:
         """Takes the Set-Cookie headers of a response from `url`. Malformed and oversized ones are ignored."""
@@ -98,8 +99,6 @@ class CookieJar:
             self._cookies.pop((name, path), None)
             if expires_at is None or expires_at > self._clock():
                 self._cookies[name, path] = _Cookie(value, path, "secure" in attributes, expires_at)
-            while len(self._cookies) > MAX_COOKIES:
-                del self._cookies[next(iter(self._cookies))]
 
     def _expiry(self, attributes: Mapping[str, str]) -> float | None:
         if _SECONDS.fullmatch(seconds := attributes.get("max-age", "")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -31,6 +31,7 @@ from mcp_hub.protocol.server_requests import (
     forwarded_capabilities,
 )
 from mcp_hub.security import ANONYMOUS
+from mcp_hub.security.lru import Lru
 from mcp_hub.transport.peer import Cause
 
 CARRIER_WAIT: Final = 5.0
@@ -141,7 +142,7 @@ class UrlElicitations:
 
     def __init__(self, upstream: str) -> None:
         self._prefix = quote(upstream, safe="")
-        self._asker_by_id: OrderedDict[str, Asker] = OrderedDict()
+        self._asker_by_id: Lru[str, Asker] = Lru(MAX_ELICITATIONS)
 
     def register(self, params: Json, asker: Asker) -> Json:
         """Returns the params of an elicitation as its client gets them, and remembers which client that is."""
@@ -149,9 +150,6 @@ class UrlElicitations:
         if not isinstance(original, str):
             return params
         self._asker_by_id[original] = asker
-        self._asker_by_id.move_to_end(original)
-        while len(self._asker_by_id) > MAX_ELICITATIONS:
-            self._asker_by_id.popitem(last=False)
         return {**params, ELICITATION_ID: self._exposed_id(original)}
 
     def notify_complete(self, params: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import Json, forwarded_capabilities
+from mcp_hub.security.lru import Lru
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.list_store import ListRefresher, RawLists
 from mcp_hub.upstream.session import Agreement, UpstreamSession
@@ -140,7 +141,7 @@ class SessionContinuity:
         self.needed = server.browser
         """Whether the server's sessions have a state; if not, `check` must not be called."""
         self._messages = messages
-        self._last: dict[Hashable | None, UpstreamSession] = {}
+        self._last: Lru[Hashable | None, UpstreamSession] = Lru(MAX_CALLERS)
 
     def check(self, caller: Hashable | None, session: UpstreamSession, method: str) -> None:
         """Notes the session of a tool call; ignores other methods.
@@ -150,17 +151,15 @@ class SessionContinuity:
         """
         if method != TOOLS.act_method:
             return
-        previous = self._last.pop(caller, None)
+        previous = self._last.get(caller)
         self._last[caller] = session
-        while len(self._last) > MAX_CALLERS:
-            del self._last[next(iter(self._last))]
         if previous is not None and previous is not session:
             raise self._messages.state_lost(previous.loss, previous.last_words)
 
     def inherit(self, former: SessionContinuity) -> None:
         """Takes over the remembered sessions of the upstream that was replaced."""
         if self.needed:
-            self._last = dict(former._last)
+            self._last.update(former._last)
 
     def forget(self, caller: Hashable | None) -> None:
         """Forgets a caller that is gone, or that already got an error about the lost session."""

@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from mcp_hub.hub.hub_status import AT_ONCE
+from mcp_hub.hub.hub_status import MAX_COMMANDS
 from tests.cli.test_while_it_runs import read_terminal
 from tests.downstream.network.visitor import network_hub, visiting
 from tests.downstream.page.opened import OpenPage
@@ -241,7 +241,7 @@ async def test_logs_ends_when_the_hub_ends(tmp_path: Path) -> None:
 async def test_following_log_readers_are_limited_and_leave_slots_for_other_commands(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client, contextlib.AsyncExitStack() as stack:
         await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "x"}})
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_COMMANDS):
             _, line = await stack.enter_async_context(following())
             assert await line() == "up | x\n"
         refused = await run("logs", "-f")

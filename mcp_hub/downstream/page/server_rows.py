@@ -18,6 +18,7 @@ from mcp_hub.observability.call_metrics import FAILURES, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.screen import ScreenReview, what_is
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 
@@ -41,7 +42,7 @@ MAX_ROWS: Final = 4000
 """Rows of servers that are cached, for all viewers."""
 MAX_TEXT: Final = 200
 """Characters of one text of a row; the details of a server have the whole."""
-AT_ONCE: Final = 20
+ROWS_PER_STEP: Final = 20
 """Rows that are made before other tasks run."""
 
 
@@ -62,13 +63,13 @@ class ServerRows:
         self._hub = dispatcher.hub
         self._feed = feed
         self._cure = cure
-        self._costs: dict[int, tuple[Catalog, dict[str, ServerCost]]] = {}
+        self._costs: Lru[int, tuple[Catalog, dict[str, ServerCost]]] = Lru(8)
         """By the `id()` of the catalog, which is kept so that no other object gets the same id."""
         self._flags: dict[str, list[tuple[str, str]]] = {}
         """Server -> (exposed name or `""`, finding)."""
-        self._cached_counts: dict[str, tuple[int, Counter[str], Counter[str]]] = {}
+        self._cached_counts: Lru[str, tuple[int, Counter[str], Counter[str]]] = Lru(MAX_CACHED)
         """Principal -> (number of the newest record, calls and errors by server)."""
-        self._rows: dict[tuple[str, str], tuple[tuple[Any, ...], Json]] = {}
+        self._rows: Lru[tuple[str, str], tuple[tuple[Any, ...], Json]] = Lru(MAX_ROWS)
         """(Principal, or `""` for admins; server) -> the facts that the row was made from, and the row."""
         self._flags_source: tuple[Catalog | None, ScreenReview | None, int] = None, None, 0
         """The catalog, the review, and the version of the review that `_flags` were collected from."""
@@ -94,7 +95,7 @@ class ServerRows:
         counts = self._counts(viewer)
         rows: list[Json] = []
         for number, (id, upstream) in enumerate(list(self._hub.upstreams.items())):
-            if number % AT_ONCE == AT_ONCE - 1:
+            if number % ROWS_PER_STEP == ROWS_PER_STEP - 1:
                 await asyncio.sleep(0)
             if self.sees(viewer, id) and len(rows) < MAX_SERVERS:
                 cost = costs.get(id, ServerCost())
@@ -122,8 +123,6 @@ class ServerRows:
         owner = "" if viewer.admin else viewer.principal
         cached = self._rows.get((owner, id))
         if cached is None or cached[0] != facts:
-            while len(self._rows) >= MAX_ROWS:
-                del self._rows[next(iter(self._rows))]
             row = self._row(upstream, viewer, cost, flags, counts) | {"version": hash(facts) % 2**32}
             cached = self._rows[owner, id] = facts, row
         return cached[1]
@@ -146,8 +145,6 @@ class ServerRows:
             if entry.principal == viewer.principal and isinstance(server, str):
                 calls[server] += 1
                 errors[server] += entry.record.get("verdict") in FAILURES
-        while len(self._cached_counts) >= MAX_CACHED:
-            del self._cached_counts[next(iter(self._cached_counts))]
         self._cached_counts[viewer.principal] = self._feed.newest, calls, errors
         return calls, errors
 
@@ -229,8 +226,6 @@ class ServerRows:
         cached = self._costs.get(id(catalog))
         if cached is None:
             costs = await in_thread(_costs, catalog)
-            while len(self._costs) >= 8:
-                del self._costs[next(iter(self._costs))]
             cached = self._costs[id(catalog)] = catalog, costs
         return cached[1]
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.security.lru import Lru
 
 SECRET_BYTES: Final = 16
 """Random bytes of a link's secret."""
@@ -57,12 +58,10 @@ class OneTimeLinks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._expiry: dict[bytes, float] = {}
+        self._expiry: Lru[bytes, float] = Lru(MAX_LINKS)
 
     def issue(self) -> str:
         """Returns a new secret."""
-        while len(self._expiry) >= MAX_LINKS:
-            del self._expiry[next(iter(self._expiry))]
         secret = secrets.token_urlsafe(SECRET_BYTES)
         self._expiry[_hash(secret)] = self._clock() + LINK_SECONDS
         return secret

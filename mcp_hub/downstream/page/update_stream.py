@@ -12,6 +12,7 @@ from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
 from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.protocol.frames import encode
+from mcp_hub.security.lru import Lru
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1.exchange import EVENTS
 
@@ -62,7 +63,7 @@ class UpdatesPart:
         self._clients = clients
         self._view = view
         self._confirmations = confirmations
-        self._rows: dict[str | None, tuple[float, list[Json]]] = {}
+        self._rows: Lru[str | None, tuple[float, list[Json]]] = Lru(MAX_VIEWERS)
         """Principal, or None for admins -> when the rows of servers were made for a stream, and the rows."""
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
@@ -134,8 +135,6 @@ class UpdatesPart:
         owner, now = None if viewer.admin else viewer.principal, time.monotonic()
         cached = self._rows.get(owner)
         if cached is None or now - cached[0] >= PAUSE:
-            while len(self._rows) >= MAX_VIEWERS:
-                del self._rows[next(iter(self._rows))]
             cached = self._rows[owner] = now, await self._servers.rows(viewer)
         return cached[1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from mcp_hub.hub.groups.state_file import GroupStateFile
 from mcp_hub.policy import Policy
 from mcp_hub.policy.group import GroupPolicy
 from mcp_hub.policy.sharing import EVERYBODY, Sharing
+from mcp_hub.security.lru import Lru
 
 log = logging.getLogger("mcp_hub")
 
@@ -62,7 +62,7 @@ class Groups:
         self._removed: dict[str, ToolGroupSettings] = {}
         self._replaced: set[str] = set()
         """Groups of the configuration that were removed, and whose names groups created at run time have now."""
-        self._chosen: OrderedDict[Hashable | None, dict[str, bool]] = OrderedDict()
+        self._chosen: Lru[Hashable | None, dict[str, bool]] = Lru(MAX_CALLERS)
         self._state_file = GroupStateFile(config.state_file) if config.state_file is not None else None
         self._switched_states: dict[str, bool] = self._state_file.read() if self._state_file is not None else {}
         """Groups that were switched at run time; the others are as the configuration says."""
@@ -211,9 +211,6 @@ class Groups:
     def _choose(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
         former_catalog = self._catalogs.of(caller)
         self._chosen[caller] = {**self._chosen.get(caller, {}), **states}
-        self._chosen.move_to_end(caller)
-        while len(self._chosen) > MAX_CALLERS:
-            self._chosen.popitem(last=False)
         self._catalogs.changed_for(caller, former_catalog)
 
     def remove(self, names: str | Iterable[str]) -> None:
@@ -309,10 +306,9 @@ class Groups:
             self._added.pop(name, None)
             self._switched_states.pop(name, None)
         # A new object: the previous view of a caller may still be compared with the new one.
-        self._chosen = OrderedDict(
-            (caller, {name: active for name, active in chosen.items() if name not in dropped})
-            for caller, chosen in self._chosen.items()
-        )
+        previous, self._chosen = self._chosen, Lru(MAX_CALLERS)
+        for caller, chosen in previous.items():
+            self._chosen[caller] = {name: active for name, active in chosen.items() if name not in dropped}
 
     def _set_states(self, states: Mapping[str, bool]) -> None:
         self._switch(states)

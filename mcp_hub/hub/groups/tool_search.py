@@ -8,7 +8,6 @@ import secrets
 from array import array
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -19,6 +18,7 @@ from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.search import SearchedTool, SearchIndex
+from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache
@@ -142,7 +142,7 @@ class ToolSearch:
         self, start: Callable[[], Upstream | None], cache: CatalogCache | None, may_cache: Callable[[Route], bool]
     ) -> None:
         self._process = MeaningProcess(start, cache, may_cache)
-        self._indexes: OrderedDict[int, tuple[ref[Catalog], SearchIndex]] = OrderedDict()
+        self._indexes: Lru[int, tuple[ref[Catalog], SearchIndex]] = Lru(MAX_INDEXES)
         self._index_lock = asyncio.Lock()
 
     async def find(self, catalog: Catalog, query: str) -> list[str]:
@@ -163,16 +163,12 @@ class ToolSearch:
 
     async def _index(self, catalog: Catalog) -> SearchIndex:
         async with self._index_lock:
-            catalog_ref, index = self._indexes.get(id(catalog), (None, None))
+            catalog_ref, index = self._indexes.use(id(catalog)) or (None, None)
             if index is None or catalog_ref is None or catalog_ref() is not catalog:
                 index = await in_slices(SearchIndex.building(_tools(catalog)))
-                self._indexes = OrderedDict(
-                    (key, entry) for key, entry in self._indexes.items() if entry[0]() is not None
-                )
+                for key in [key for key, entry in self._indexes.items() if entry[0]() is None]:
+                    del self._indexes[key]
                 self._indexes[id(catalog)] = (ref(catalog), index)
-                while len(self._indexes) > MAX_INDEXES:
-                    self._indexes.popitem(last=False)
-            self._indexes.move_to_end(id(catalog))
             return index
 
 

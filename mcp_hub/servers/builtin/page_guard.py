@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urldefrag, urlsplit
 
+from mcp_hub.security.lru import Lru
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy import USER, Proxy, RequestRefused
@@ -35,12 +36,12 @@ class PageGuard:
         self._urls = urls
         self._proxy = proxy
         self._session: CDPSession | None = None
-        self._refused_pages: OrderedDict[str, RequestRefused] = OrderedDict()
+        self._refused_pages: Lru[str, RequestRefused] = Lru(MAX_REMEMBERED)
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._answered_challenges: OrderedDict[str, None] = OrderedDict()
+        self._answered_challenges: Lru[str, None] = Lru(MAX_REMEMBERED)
         self._download_frames: set[str] = set()
-        self._content_types: OrderedDict[str, str] = OrderedDict()
+        self._content_types: Lru[str, str] = Lru(MAX_REMEMBERED)
         proxy.on_refused = self._note
 
     async def attach(self, browser: Browser, on_end: Callable[[], None]) -> None:
@@ -125,8 +126,6 @@ class PageGuard:
             await self._send("Fetch.continueRequest", {"requestId": request_id, "interceptResponse": is_download})
         elif is_page:
             self._refused_pages[url] = refusal
-            while len(self._refused_pages) > MAX_REMEMBERED:
-                self._refused_pages.popitem(last=False)
             await self._send("Fetch.fulfillRequest", {
                 "requestId": request_id, "responseCode": 403,
                 "responseHeaders": [
@@ -168,8 +167,6 @@ class PageGuard:
                 "responseHeaders": [*other_headers, {"name": "Content-Disposition", "value": disposition}],
             }
             self._content_types[event["request"]["url"]] = header_values.get("content-type", "")
-            while len(self._content_types) > MAX_REMEMBERED:
-                self._content_types.popitem(last=False)
         await self._send("Fetch.continueResponse", params)
 
     async def _on_auth_required(self, event: dict[str, Any]) -> None:
@@ -179,7 +176,5 @@ class PageGuard:
         answer: dict[str, Any] = {"response": "Default"}
         if is_own_proxy and request_id not in self._answered_challenges:
             self._answered_challenges[request_id] = None
-            while len(self._answered_challenges) > MAX_REMEMBERED:
-                self._answered_challenges.popitem(last=False)
             answer = {"response": "ProvideCredentials", "username": USER, "password": self._proxy.password}
         await self._send("Fetch.continueWithAuth", {"requestId": request_id, "authChallengeResponse": answer})

@@ -13,13 +13,13 @@ import contextlib
 import hmac
 import secrets
 import socket
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.lru import Lru
 from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
@@ -85,8 +85,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._tunnels: list[Tunnel] = []
-        self._failures: OrderedDict[str, str] = OrderedDict()
-        self._verdicts: OrderedDict[tuple[str, int], tuple[float, RequestRefused | None]] = OrderedDict()
+        self._failures: Lru[str, str] = Lru(MAX_CHECKED)
+        self._verdicts: Lru[tuple[str, int], tuple[float, RequestRefused | None]] = Lru(MAX_CHECKED)
 
     @property
     def url(self) -> str:
@@ -133,8 +133,6 @@ class Proxy:
             except RequestRefused as error:
                 refusal = error
             verdict = self._verdicts[host, port] = (now + CHECK_LASTS, refusal)
-            while len(self._verdicts) > MAX_CHECKED:
-                self._verdicts.popitem(last=False)
         if verdict[1] is not None:
             raise RequestRefused(verdict[1].code, str(verdict[1]))
 
@@ -256,8 +254,6 @@ class Proxy:
         except TargetUnreachable as failure:
             url = f"https://{head.target}" if head.method == "CONNECT" else head.target
             self._failures[host_and_port(url)] = str(failure)
-            while len(self._failures) > MAX_CHECKED:
-                self._failures.popitem(last=False)
             await answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
 
     def _check(self, url: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
-AT_ONCE: Final = 32
+MAX_RUNNING: Final = 32
 """Most functions that run at the same time; further calls wait."""
 MAX_STUCK: Final = 8
 """Functions that still run after their calls were cancelled. With so many the process ends, and the hub restarts it."""
@@ -30,7 +30,7 @@ class ThreadRunner:
     """Runs each call in a new thread. As threads cannot be ended from outside, those that never end are counted."""
 
     def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_RUNNING)
         self._stuck: set[threading.Thread] = set()
 
     async def run(self, function: Callable[[], Any]) -> Any:

@@ -18,7 +18,7 @@ from mcp_hub.transport.http1.client_response import (
 )
 from mcp_hub.transport.http1.heads import HeaderLines
 
-AT_ONCE: Final = 256 * 1024
+WRITE_SIZE: Final = 256 * 1024
 """Bytes that are handed to the asyncio transport in one piece."""
 SMALL: Final = 64 * 1024
 """Bytes of a successful JSON response up to which it is reported only once its whole body has arrived."""
@@ -70,7 +70,7 @@ class ClientConnection(asyncio.Protocol):
         return self._transport
 
     def begin(self, data: bytes, callback: ResponseCallback) -> None:
-        """Sends a request of at most AT_ONCE bytes; `callback` may be called until `cancel`."""
+        """Sends a request of at most WRITE_SIZE bytes; `callback` may be called until `cancel`."""
         assert self._transport is not None
         self._machine.ask(whole=True)
         self._callback = callback
@@ -90,7 +90,7 @@ class ClientConnection(asyncio.Protocol):
                 waiter.set_result(outcome)
 
         try:
-            if body is None or len(body) <= AT_ONCE:
+            if body is None or len(body) <= WRITE_SIZE:
                 self.begin(head if body is None else head + body, on_response)
             else:
                 self._machine.ask(whole=False)
@@ -118,8 +118,8 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Sends a large body in pieces as the server reads them; stops if the server answers before the end."""
         while remainder and not waiter.done():
-            transport.write(bytes(remainder[:AT_ONCE]))
-            remainder = remainder[AT_ONCE:]
+            transport.write(bytes(remainder[:WRITE_SIZE]))
+            remainder = remainder[WRITE_SIZE:]
             if self._full is not None:
                 await asyncio.wait((self._full, waiter), return_when=asyncio.FIRST_COMPLETED)
         if not remainder:

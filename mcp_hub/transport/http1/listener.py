@@ -97,7 +97,7 @@ SHARE: Final = 4
 """One address may hold 1/SHARE of all slots with connections of strangers, so that others get some too."""
 NEWCOMER: Final = 1.0
 """Seconds in which a stranger is not closed for another of the same address: many clients may start at once."""
-AT_ONCE: Final = 2
+EVICTED_STRANGERS: Final = 2
 """Strangers of one address that are closed for one newcomer: more than one, so that a surplus shrinks."""
 
 
@@ -172,7 +172,7 @@ class ConnectionSlots:
         if strangers is None or len(strangers) < self._share or self._exempt(newcomer.peer):
             return
         now = self._clock()
-        for _ in range(AT_ONCE):
+        for _ in range(EVICTED_STRANGERS):
             oldest = next(iter(strangers), None)
             if oldest is None or len(strangers) < self._share or now - oldest.since < NEWCOMER:
                 break

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mcp_hub.transport.http1.client_connection import AT_ONCE, ClientConnection, ResponseCallback
+from mcp_hub.transport.http1.client_connection import WRITE_SIZE, ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import (
     ACCEPTED,
     ConnectionBroke,
@@ -96,9 +96,9 @@ class HttpPool:
     def begin(self, head: bytes, body: bytes, on_response: ResponseCallback) -> ClientConnection | None:
         """Sends a request on an idle connection without waiting; `on_response` gets the response or the failure.
 
-        Returns None, and does nothing, if no connection is idle or the body is larger than AT_ONCE.
+        Returns None, and does nothing, if no connection is idle or the body is larger than WRITE_SIZE.
         """
-        connection = self._pop_idle() if len(body) <= AT_ONCE else None
+        connection = self._pop_idle() if len(body) <= WRITE_SIZE else None
         if connection is not None:
             connection.begin(head + body, on_response)
         return connection

@@ -29,7 +29,7 @@ from mcp_hub.transport.http1.server_connection import ServerConnection
 
 log = logging.getLogger("mcp_hub.downstream")
 
-AT_ONCE: Final = 64
+ACCEPTS_PER_STEP: Final = 64
 """Connections that are accepted in a row before other tasks run."""
 AGAIN_AFTER: Final = 1.0
 """Seconds until the next attempt when the system has no file descriptor or memory left, as in asyncio."""
@@ -113,7 +113,7 @@ class TlsServer:
                 continue
             TlsHandshake(self._listener, self._certificates.context, sock, str(address[0])).begin()
             count += 1
-            if count % AT_ONCE == 0:
+            if count % ACCEPTS_PER_STEP == 0:
                 await asyncio.sleep(0)
 
 

@@ -18,7 +18,17 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.cli import GARBAGE_AFTER
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
-from mcp_hub.observability.stalls import AT_ONCE, EVERY, SLICE, STALL, StallMonitor, drop, in_slices, in_thread, run_for
+from mcp_hub.observability.stalls import (
+    EVERY,
+    MAX_THREADS,
+    SLICE,
+    STALL,
+    StallMonitor,
+    drop,
+    in_slices,
+    in_thread,
+    run_for,
+)
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
@@ -137,10 +147,10 @@ async def test_cancelled_callers_do_not_let_more_threads_work() -> None:
         free.wait(PATIENCE)
         running.pop()
 
-    for _ in range(3 * AT_ONCE):
+    for _ in range(3 * MAX_THREADS):
         before, task = len(thread_counts), asyncio.create_task(in_thread(work))
         async with asyncio.timeout(PATIENCE):
-            while len(thread_counts) == before and len(running) < AT_ONCE:
+            while len(thread_counts) == before and len(running) < MAX_THREADS:
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait({task})
