@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from mcp_hub.downstream import (
     Caller,
@@ -46,6 +46,9 @@ log = logging.getLogger("mcp_hub.downstream")
 
 Write = Callable[[Any], None]
 """Sends one message, a list of them as a batch, or the JSON text of one; never blocks."""
+
+_NULLABLE: Final = ("_meta", "arguments")
+"""Members of params that may be absent, and that the hub itself reads."""
 
 
 class Dispatcher:
@@ -165,6 +168,9 @@ class Dispatcher:
             raise ProtocolError(INVALID_REQUEST, "A request's method must be a text.")
         if params is not None and not isinstance(params, dict):
             raise ProtocolError(INVALID_PARAMS, "params must be an object.")
+        if params is not None and None in (params.get("_meta", ""), params.get("arguments", "")):
+            # Some clients write null in place of no arguments.
+            params = {key: value for key, value in params.items() if value is not None or key not in _NULLABLE}
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
         if params and (fault := ambiguous_member(params)) is not None:

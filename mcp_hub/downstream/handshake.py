@@ -58,15 +58,17 @@ class HandshakeEndpoint:
 
         `ids`: the values of Mcp-Session-Id. `streams`: whether the client accepts an event stream.
         """
-        if shape == "request" and message["method"] == "initialize" and not ids:
+        is_request = shape == "request"
+        begins = is_request and message["method"] == "initialize"
+        if begins and not ids:
             await self._initialize(reply, principal, message)
             return
         session = self.sessions.find(ids[0], principal) if len(ids) == 1 else None
         if session is None:
-            session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
+            request_id, initialize = message["id"] if is_request else None, message if begins else None
+            session = await self._session(request, reply, principal, request_id, initialize)
             if session is None:
                 return
-        is_request = shape == "request"
         if (
             self.replicas is not None
             and is_request
@@ -204,9 +206,17 @@ class HandshakeEndpoint:
         await reply.json(200, answer, headers)
 
     async def _session(
-        self, request: HttpRequest, reply: HttpReply, principal: Principal, request_id: RequestId | None = None
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        principal: Principal,
+        request_id: RequestId | None = None,
+        initialize: Message | None = None,
     ) -> HandshakeSession | None:
-        """Returns the session that a request names; None if the request has been refused."""
+        """Returns the session that a request names; None if the request has been answered.
+
+        An `initialize` with the id of a session that is gone begins a new one, as some clients keep the id.
+        """
         ids = request.values(SESSION_HEADER)
         if len(ids) != 1:
             text = "Mcp-Session-Id must appear once; its value is in the answer to initialize."
@@ -219,7 +229,9 @@ class HandshakeEndpoint:
             except Overloaded as error:
                 await refuse_with(reply, 429, error, request_id, [(b"retry-after", b"%d" % RETRY_AFTER)])
                 return None
-        if session is None:
+        if session is None and initialize is not None:
+            await self._initialize(reply, principal, initialize)
+        elif session is None:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found", request_id)
         return session
 

@@ -62,6 +62,8 @@ class SseLink(Link):
         """The POSTs of the requests that have no answer yet."""
         self._posts: set[asyncio.Task[None]] = set()
         """The POSTs of requests that have not ended, answered or not."""
+        self._taken = False
+        """Whether a POST was accepted, so that the endpoint is right and a 404 means that the session is gone."""
         self._lost: LinkLost | None = None
         self._close_task: asyncio.Task[None] | None = None
 
@@ -208,6 +210,7 @@ class SseLink(Link):
         """Gives the POST of a request the write deadline to end, as its answer has come on the stream."""
         post = self._requests.pop(request_id, None) if isinstance(request_id, int | str) else None
         if post is not None:
+            self._taken = True
             timer = asyncio.get_running_loop().call_later(self._write_deadline, post.cancel)
             post.add_done_callback(lambda _: timer.cancel())
 
@@ -262,6 +265,7 @@ class SseLink(Link):
     ) -> None:
         """POSTs a message; `asked` is the id of a request. Raises LinkError."""
         response = await self._http.request("POST", url, headers, body, within)
+        self._taken = self._taken or 200 <= response.status < 300
         try:
             if 200 <= response.status < 300 and asked is None:
                 await self._http.discard(response)
@@ -271,9 +275,13 @@ class SseLink(Link):
                     while await self._http.chunk(response):
                         pass  # the body may end with the work, which the end of its connection would break off
                 return
-            # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
+            # The session's id is in the endpoint's URL.
             session = max(url.query.values(), key=len, default=url.path)
-            error, text = await self._http.refused(response, session)
+            error, text = await self._http.refused(response, session if self._taken else None)
+            if not self._taken and response.status in (404, 405):
+                address = f"the server announced {where(url)} for messages, which answers HTTP {response.status}"
+                text_of_error = f"{address}: a proxy in front of it may take off the beginning of the path"
+                error = LinkError(text_of_error, executed=False, status=response.status, code=codes.NO_MCP_HERE)
             answer = None if asked is None else error_about(error, text, asked)
             if answer is None:
                 raise error

@@ -206,7 +206,10 @@ class Upstream:
             await self._until_lost(session)
         if self.left_out:
             return
-        self.backoff.count_failure(time.monotonic() - started_at, connected=session is not None)
+        if session is not None and session.has_served:
+            self.backoff.failures = 0  # some servers exit after each answer
+        else:
+            self.backoff.count_failure(time.monotonic() - started_at, connected=session is not None)
         if session is not None and isinstance(session.loss, SessionLost):
             self.backoff.hold_renewal()
         if self.backoff.held:
@@ -369,9 +372,11 @@ class Upstream:
             with session.attribution.call(caller, asker, on_log, questions, program) as cause:
                 if session.first_roots is not None:
                     await session.ready_for_calls()
-                return await session.request(
+                result = await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
                 )
+                session.has_served = True
+                return result
 
         for repeated in (False, True):
             try:
@@ -389,6 +394,7 @@ class Upstream:
                         result = await send(session)
                 break
             except UpstreamAnswered as error:
+                session.has_served = True
                 raise session.attribution.error_for_caller(error, asker, questions) from None
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)

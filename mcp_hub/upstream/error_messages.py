@@ -89,7 +89,7 @@ class ErrorMessages:
     def not_connected(self, error: BaseException, reason: str | None) -> CallError:
         """Makes the error of a call whose connection attempt failed. `error` decides its class, `reason` its text."""
         if isinstance(error, SignInNeeded):
-            return SignInMissing(f"The server {self._id!r} is {reason}", server=self._id, executed=False)
+            return SignInMissing(str(self.unavailable(reason)), server=self._id, executed=False)
         if isinstance(error, Unauthorized):
             text = f"The server {self._id!r} does not accept the credentials of its entry: {reason}"
             return PermissionDenied(text, server=self._id, executed=False)
@@ -114,7 +114,7 @@ class ErrorMessages:
         if isinstance(error, FrameTooLarge):
             return ResultTooLarge(text, server=self._id)
         if isinstance(error, SignInNeeded):
-            return SignInMissing(f"The server {self._id!r} is {self.explain(error)}", server=self._id, executed=False)
+            return SignInMissing(str(self.unavailable(self.explain(error))), server=self._id, executed=False)
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
         is_rejected = error.status is not None and 400 <= error.status < 500

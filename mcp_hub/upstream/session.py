@@ -106,6 +106,8 @@ class UpstreamSession:
         """The name of the transport, for display."""
         self.needs_schemas = agreement.era == "modern" and peer.link.repeats_params
         """Whether a call needs its tool's schema, to repeat arguments in headers."""
+        self.has_served = False
+        """Whether it has answered a call, so that its end is no failure to start."""
         self.has_sole_era = False
         """Whether the other era must not be tried while this session lasts."""
         self.nested_hubs = agreement.nested_hubs

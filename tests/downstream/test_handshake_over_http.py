@@ -47,7 +47,20 @@ async def test_an_unknown_session_is_answered_404() -> None:
     async with serving() as served:
         for method in ("POST", "GET", "DELETE"):
             lines = [*BOTH, ("Mcp-Session-Id", "unknown")]
-            assert (await fetch(served, method, "/mcp", lines, message("initialize"))).status == 404
+            assert (await fetch(served, method, "/mcp", lines, message("ping"))).status == 404
+
+
+async def test_initialize_with_the_id_of_a_session_that_is_gone_begins_a_new_one() -> None:
+    async with serving() as served:
+        gone = await initialized(served)
+        assert (await fetch(served, "DELETE", "/mcp", gone)).status == 204
+        for session in (gone, [*BOTH, ("Mcp-Session-Id", "unknown")]):
+            answer = await fetch(served, "POST", "/mcp", session, message("initialize", {}))
+            assert answer.status == 200
+            new = [*BOTH, ("Mcp-Session-Id", answer.headers["mcp-session-id"])]
+            assert new[-1] != session[-1]
+            assert (await fetch(served, "POST", "/mcp", new, message("ping"))).status == 200
+            assert (await fetch(served, "POST", "/mcp", session, message("ping"))).status == 404
 
 
 async def test_delete_ends_a_session_with_its_calls_and_its_stream() -> None:

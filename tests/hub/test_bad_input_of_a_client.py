@@ -126,6 +126,21 @@ async def test_a_method_that_is_not_a_text_is_refused(tmp_path: Path, method: by
         assert await client.request("ping") == {}
 
 
+async def test_null_in_place_of_what_may_be_absent_is_read_as_absent(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"fake": fake()}) as client:
+        called = await client.request("tools/call", {"name": "fake__pid", "arguments": None, "_meta": None})
+        assert called["content"][0]["text"].isdigit()
+        for method in ("tools/list", "prompts/list", "resources/list"):
+            await client.request(method, {"cursor": None, "_meta": None})
+        prompt = (await client.request("prompts/list"))["prompts"][0]["name"]
+        assert await client.request("prompts/get", {"name": prompt, "arguments": None})
+
+
+async def test_null_in_the_arguments_of_hub_call_is_read_as_absent(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"fake": fake()}, meta_tools=True, code_mode={"writes": True}) as client:
+        assert (await client.text("hub_call", {"tool": "fake__pid", "arguments": None})).isdigit()
+
+
 async def test_params_that_are_no_object_are_refused(tmp_path: Path) -> None:
     async with hub(tmp_path, {}) as client:
         client.send_raw(b'{"jsonrpc":"2.0","id":"a","method":"tools/list","params":[1]}\n')

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub import codes
 from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
 from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SessionLost, SignInNeeded, Unauthorized, http_client
@@ -240,12 +241,32 @@ async def test_a_post_to_an_ended_session_is_reported_without_the_session_id():
     async def post(request: Request, reply: Reply) -> None:
         await reply.full(404, b"no session 0123456789")
 
-    board.posted = post
-    async with linked(board) as (_, link, inbox, _stream):
+    async with linked(board) as (_, link, inbox, stream):
+        await ask(link)
+        await stream.event(ANSWER)
+        assert await inbox.next() == ANSWER
+        board.posted = post
         await ask(link)
         error = await inbox.failure(1)
         assert isinstance(error, SessionLost)
         assert error.executed is False
+        assert "0123456789" not in str(error)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_an_endpoint_that_never_took_a_message_is_named_and_is_no_lost_session(status):
+    board = Board()
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.full(status, b"nginx: 0123456789")
+
+    board.posted = post
+    async with linked(board) as (server, link, inbox, _stream):
+        await ask(link)
+        error = await inbox.failure(1)
+        assert not isinstance(error, SessionLost)
+        assert (error.executed, error.status, error.hub_code) == (False, status, codes.NO_MCP_HERE)
+        assert f"{server.url.removesuffix('/mcp')}/messages" in str(error)
         assert "0123456789" not in str(error)
 
 

@@ -44,7 +44,8 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     if route.upstream != OWN or route.name not in _CALLERS:
         return None
     caller = route.name
-    tool, inner = arguments.get("tool"), arguments.get("arguments", {})
+    tool, inner = arguments.get("tool"), arguments.get("arguments")
+    inner = {} if inner is None else inner
     unknown = sorted(set(arguments) - {"tool", "arguments"})
     if unknown:
         name = printable(unknown[0], 200)
