@@ -68,7 +68,7 @@ async def run(
 
 @contextlib.asynccontextmanager
 async def network_server(
-    command: Sequence[str], port: int, env: Mapping[str, str] | None = None, *, log: Path
+    command: Sequence[str], port: int, env: Mapping[str, str] | None = None, *, log: Path, cwd: Path | None = None
 ) -> AsyncIterator[None]:
     """A server that accepts connections on a port; its process group is gone afterwards."""
     with log.open("wb") as stderr:
@@ -77,6 +77,7 @@ async def network_server(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stderr,
             stderr=stderr,
+            cwd=cwd,
             env=_environment(env),
             start_new_session=True,
         )
