@@ -9,7 +9,7 @@ from mcp_hub.catalog import names, resource_uris
 from mcp_hub.catalog.entries import CatalogEntry, Route, made_entry
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import RESOURCES
-from mcp_hub.protocol.skill_entries import files_of, with_uris
+from mcp_hub.protocol.skill_entries import directories_of, files_of, with_uris
 
 
 class LinkedResources:
@@ -43,11 +43,11 @@ class LinkedResources:
         for uri in files:
             yield
             unprefixed = unprefixed and self._exposed_uri(Route(upstream, RESOURCES, uri)) == uri
-        for uri in files:
+        for uri in (*files, *directories_of(files)):
             yield
             exposed = uri if unprefixed else names.expose_uri(upstream, uri)
             if exposed not in self._routes:
-                self.unlisted[exposed] = Route(upstream, RESOURCES, uri)
+                self.unlisted.setdefault(exposed, Route(upstream, RESOURCES, uri))
         if unprefixed:
             return entry
         exposed = names.expose_uri(upstream, entry.route.name)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mcp_hub.protocol.apps import OLD_UI_RESOURCE, UI, UI_RESOURCE
+from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 
 Json = dict[str, Any]
 Expose = Callable[[str], str]
@@ -16,6 +17,10 @@ Expose = Callable[[str], str]
 
 _WITHOUT_URIS: Final = frozenset({"text", "image", "audio"})
 """Types of blocks that name no resource."""
+
+
+_RESOURCES_IN: Final = {"resources/read": "contents", READ_DIRECTORY: "resources"}
+"""By method: the member of its result that is a list of resources."""
 
 
 def names_no_uri(method: str, result: Any) -> bool:
@@ -38,9 +43,11 @@ def in_result(method: str, result: Json, expose: Expose) -> Json:
     """Rewrites the URIs in a server's result."""
     if not isinstance(result, dict):
         return result
-    if method == "resources/read":
+    if method in _RESOURCES_IN:
         changed: Json = _with(
-            result, "contents", lambda value: _each(value, lambda member: _with(member, "uri", _text(expose)))
+            result,
+            _RESOURCES_IN[method],
+            lambda value: _each(value, lambda member: _with(member, "uri", _text(expose))),
         )
     elif method == "prompts/get":
         changed = _with(result, "messages", lambda value: _messages(value, expose))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.hub import Engine
 from mcp_hub.hub.own_tools import CODE_RUN
+from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
 from mcp_hub.policy.quotas import Allowance, Backlog, Quotas
 from mcp_hub.protocol import era as eras
@@ -27,6 +28,7 @@ from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, 
 from mcp_hub.protocol.frames import Raw
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import requestable_capabilities
+from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 
 Handler = Callable[[Exchange], Awaitable[Any]]
 """Returns the result of one request; raises CallError or ProtocolError."""
@@ -65,6 +67,7 @@ class Methods:
             self.handlers[kind.list_method] = partial(self._list, kind)
         for kind in (TOOLS, RESOURCES, PROMPTS, SKILLS):
             self.handlers[kind.act_method] = partial(self._act, kind)
+        self.handlers[READ_DIRECTORY] = partial(_modern_only, self._read_directory)
         self.handlers[SKILLS.list_method] = partial(_modern_only, self._list_skills)
         self.handlers[SKILLS.act_method] = partial(_modern_only, self.handlers[SKILLS.act_method])
 
@@ -140,6 +143,26 @@ class Methods:
         page = await self._list(SKILLS, exchange)
         self._hub.generation.refresh(SKILLS)
         return page
+
+    async def _read_directory(self, exchange: Exchange) -> dict[str, Any]:
+        """Returns what a server has in a directory of a skill, without what the rules hide."""
+        result = await self._act(RESOURCES, exchange)
+        listed = result.get("resources")
+        visible = await in_slices(self._visible(listed if isinstance(listed, list) else [], exchange))
+        return {**result, "resources": visible}
+
+    def _visible(self, listed: list[Any], exchange: Exchange) -> Generator[None, None, list[Any]]:
+        """Returns the resources of a result that their caller may reach, in steps."""
+        visible: list[Any] = []
+        catalog = self._catalogs.of(exchange.key)
+        for entry in listed:
+            yield
+            uri = entry.get("uri") if isinstance(entry, dict) else None
+            if isinstance(uri, str):
+                route = catalog.resolve(RESOURCES, uri) or self._hub.uris.route_of(exchange.key, uri)
+                if route is not None and self._hub.reaches(route, exchange.key):
+                    visible.append(entry)
+        return visible
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
         name = exchange.params.get(kind.name_key)

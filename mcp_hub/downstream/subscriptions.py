@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.catalog import Route
+from mcp_hub.catalog.exposed_ids import TASK_GET, TASK_ID
 from mcp_hub.downstream import Exchange, Send
 from mcp_hub.errors import INVALID_PARAMS, CallError, ProtocolError
 from mcp_hub.hub import Engine
@@ -18,6 +20,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED, Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import RESOURCES, Kind
+from mcp_hub.protocol.server_requests import TASK_CHANGED, WATCHED_TASK
 
 LISTEN_FILTERS: Final = {
     "toolsListChanged": "notifications/tools/list_changed",
@@ -25,8 +28,9 @@ LISTEN_FILTERS: Final = {
     "resourcesListChanged": "notifications/resources/list_changed",
 }
 WATCHED: Final = "resourceSubscriptions"
+WATCHED_TASKS: Final = "taskIds"
 MAX_WATCHED: Final = 1000
-"""Resources that one session or one `subscriptions/listen` watches at the same time."""
+"""Resources, and tasks, that one session or one `subscriptions/listen` watches at the same time."""
 MAX_URI: Final = 8192
 """Characters of the URI of a watched resource, which is kept."""
 ACKNOWLEDGED_WITHIN: Final = 3.0
@@ -88,14 +92,17 @@ class Subscriptions:
                     if tasks:
                         _, pending = await asyncio.wait(tasks.values(), timeout=ACKNOWLEDGED_WITHIN)
                     honoured[WATCHED] = [uri for uri, task in tasks.items() if task not in pending and task.result()]
+                if isinstance(filters.get(WATCHED_TASKS), list):
+                    ids = dict.fromkeys(id for id in filters[WATCHED_TASKS][:MAX_WATCHED] if isinstance(id, str))
+                    honoured[WATCHED_TASKS] = [id for id in ids if await self._follow_task(subscription, id, group)]
                 subscription.acknowledge(honoured)
                 if not self._is_closing:
                     await subscription.ended.wait()
-                for task in pending:
+                for task in (*pending, *subscription.following):
                     task.cancel()
         finally:
             self._listeners.discard(subscription)
-            if WATCHED in filters:
+            if WATCHED in filters or WATCHED_TASKS in filters:
                 self.forget(subscription)
         return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
 
@@ -156,6 +163,34 @@ class Subscriptions:
             return False
         return True
 
+    async def _follow_task(self, subscription: _Subscription, sealed: str, group: asyncio.TaskGroup) -> bool:
+        """Watches a task of a `subscriptions/listen`; returns whether it is one of this client's."""
+        exchange, changed = subscription.exchange, asyncio.Event()
+        try:
+            route, task_id = self._hub.task(sealed, exchange.key)
+            watched = {"uri": WATCHED_TASK + task_id}
+            call = Call(SUBSCRIBE, sealed, route, watched, exchange.era, exchange.envelope, exchange.key)
+            call.subscriber, call.on_update = subscription, lambda _: changed.set()
+            async with asyncio.timeout(ACKNOWLEDGED_WITHIN):
+                await self._hub.act(call)
+        except (ProtocolError, CallError, TimeoutError):
+            return False
+        subscription.following.append(group.create_task(self._tell_states(subscription, sealed, changed)))
+        return True
+
+    async def _tell_states(self, subscription: _Subscription, sealed: str, changed: asyncio.Event) -> None:
+        """Tells a client the state of a task when that has changed, as `tasks/get` returns it by the rules."""
+        exchange = subscription.exchange
+        while True:
+            await changed.wait()
+            changed.clear()
+            with contextlib.suppress(ProtocolError, CallError):
+                route, task_id = self._hub.task(sealed, exchange.key)
+                params = {TASK_ID: task_id}
+                call = Call(TASK_GET, sealed, route, params, exchange.era, exchange.envelope, exchange.key)
+                state = await self._hub.act(call)
+                subscription.put(TASK_CHANGED, {key: value for key, value in state.items() if key != "resultType"})
+
     def forget(self, subscriber: Hashable) -> None:
         """Ends all subscriptions of a subscriber, in the background."""
         self._watched.pop(subscriber, None)
@@ -170,6 +205,8 @@ class _Subscription(msgspec.Struct, eq=False):
     exchange: Exchange
     methods: frozenset[str]
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    following: list[asyncio.Task[None]] = msgspec.field(default_factory=list)
+    """Tell the states of the tasks that are watched."""
     held: dict[tuple[str, Any], dict[str, Any]] | None = msgspec.field(default_factory=dict)
     """The notifications that wait for the acknowledgement, which comes first; None after it."""
 
@@ -183,7 +220,7 @@ class _Subscription(msgspec.Struct, eq=False):
     def put(self, method: str, params: dict[str, Any]) -> None:
         if self.held is not None:
             if len(self.held) < MAX_WATCHED:
-                self.held[method, params.get("uri")] = params
+                self.held[method, params.get("uri", params.get(TASK_ID))] = params
             return
         tagged = {**params, "_meta": {eras.SUBSCRIPTION_KEY: self.exchange.id}}
         self.exchange.send({"jsonrpc": "2.0", "method": method, "params": tagged})

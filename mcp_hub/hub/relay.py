@@ -37,7 +37,7 @@ MAX_FORWARDED: Final = 1024
 
 BLOCKS_PER_STEP: Final = 4
 """The most blocks of one result that are translated in one step, as resolving one URI may take some milliseconds."""
-_LISTS: Final = ("content", "contents", "messages")
+_LISTS: Final = ("content", "contents", "messages", "resources")
 """The members of results that are lists of blocks."""
 
 Shaped = Callable[[Call, Json], Awaitable[Json]]
@@ -213,7 +213,7 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
 
 async def _watch(upstream: Upstream, call: Call) -> Json:
     if call.method == UNSUBSCRIBE:
-        await upstream.subscriptions.unwatch(call.route.name, call.caller, call.subscriber)
+        await upstream.subscriptions.unwatch(call.params["uri"], call.caller, call.subscriber)
     elif call.on_update is not None:
-        await upstream.subscriptions.watch(call.route.name, call.caller, call.subscriber, call.on_update)
+        await upstream.subscriptions.watch(call.params["uri"], call.caller, call.subscriber, call.on_update)
     return {}

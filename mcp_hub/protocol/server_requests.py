@@ -89,6 +89,10 @@ UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension for tasks: calls that continue after their request was answered."""
 
+TASK_CHANGED: Final = "notifications/tasks"
+WATCHED_TASK: Final = "\0task:"
+"""Put before the id of a task, where tasks are watched as resources are by their URIs; it begins no URI."""
+
 FORWARDED_EXTENSIONS: Final[Mapping[Era, tuple[str, ...]]] = {
     "handshake": (UI_EXTENSION,),
     "modern": (UI_EXTENSION, TASKS_EXTENSION, SKILLS_EXTENSION),
@@ -132,5 +136,5 @@ def forwarded_extensions(servers: Iterable[tuple[Era, Mapping[str, Any]]], era: 
         for name in FORWARDED_EXTENSIONS[era]:
             settings = extension_settings(capabilities, name) if name in FORWARDED_EXTENSIONS[server_era] else None
             if settings is not None:
-                extensions.setdefault(name, settings)
+                extensions[name] = {**settings, **extensions.get(name, {})}
     return extensions

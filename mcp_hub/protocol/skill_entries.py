@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 Json = dict[str, Any]
 
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+READ_DIRECTORY: Final = "resources/directory/read"
+"""The optional method that lists the files and directories in a directory of a skill."""
 SKILL_FILE: Final = "SKILL.md"
 DYNAMIC: Final = "dynamic"
 """The value of `resources` for a skill whose content is generated."""
@@ -33,6 +35,18 @@ def files_of(entry: Any) -> list[str]:
     listed = entry.get("resources")
     uris = [file["uri"] for file in listed if _is_file(file)] if isinstance(listed, list) else []
     return list(dict.fromkeys((entry["uri"], *uris)))
+
+
+def directories_of(files: list[str]) -> set[str]:
+    """Returns the URIs of the directories that have these files of a skill, `SKILL.md` first; without a slash."""
+    root = files[0].rpartition("/")[0]
+    found = {root}
+    for file in files:
+        directory = file.rpartition("/")[0]
+        while directory.startswith(root) and directory not in found:
+            found.add(directory)
+            directory = directory.rpartition("/")[0]
+    return found
 
 
 def _is_file(value: Any) -> bool:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, front_matter
 from mcp_hub.errors import (
@@ -25,7 +25,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import LEFT_OUT_KEY, MAX_NAME, RESOURCES, SKILLS, TEMPLATES
-from mcp_hub.protocol.skill_entries import MAX_BYTES, SKILLS_EXTENSION
+from mcp_hub.protocol.skill_entries import MAX_BYTES, READ_DIRECTORY, SKILLS_EXTENSION
 from mcp_hub.security.private_files import open_regular, refuse_foreign
 from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 from mcp_hub.version import VERSION
@@ -99,7 +99,7 @@ def skill_notes(skills: Iterable[Skill], exposed: Callable[[str], str | None]) -
 
 Json = dict[str, Any]
 
-_CAPABILITIES: Final[Json] = {"resources": {}, "extensions": {SKILLS_EXTENSION: {}}}
+_CAPABILITIES: Final[Json] = {"resources": {}, "extensions": {SKILLS_EXTENSION: {"directoryRead": True}}}
 
 
 def skill_entry(skill: Skill) -> Json:
@@ -175,6 +175,8 @@ class SkillLink(Link):
             return await asyncio.to_thread(self._skill_entries)
         if method == SKILLS.act_method:
             return {"skill": await self._skill_entry(params.get("uri"))}
+        if method == READ_DIRECTORY:
+            return {"resources": await asyncio.to_thread(self._read_directory, params.get("uri"))}
         if method == "ping":
             return {}
         info = {"name": "mcp-hub skills", "version": VERSION}
@@ -207,6 +209,17 @@ class SkillLink(Link):
             return await asyncio.to_thread(skill_entry, skill)
         except ValueError as error:
             raise ProtocolError(INTERNAL_ERROR, f"The skill {skill.name} cannot be served: {error}") from None
+
+    def _read_directory(self, directory: Any) -> list[Json]:
+        entries: dict[str, Json] = {}
+        for uri, (skill, file) in self._files.items():
+            if isinstance(directory, str) and uri.startswith(f"{directory}/"):
+                name, slash, _ = uri[len(directory) + 1 :].partition("/")
+                folder = {"uri": f"{directory}/{name}", "name": unquote(name), "mimeType": "inode/directory"}
+                entries[name] = folder if slash else _resource_entry(uri, skill, file)
+        if not entries:
+            raise ProtocolError(INVALID_PARAMS, f"Not a directory of a skill: {str(directory)[:MAX_NAME]}")
+        return list(entries.values())
 
     async def _read_resource(self, uri: Any) -> Json:
         if not isinstance(uri, str):

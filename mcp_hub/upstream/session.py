@@ -16,7 +16,13 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
-from mcp_hub.protocol.server_requests import FORWARDED_EXTENSIONS, extension_settings, with_extension
+from mcp_hub.protocol.server_requests import (
+    FORWARDED_EXTENSIONS,
+    TASKS_EXTENSION,
+    WATCHED_TASK,
+    extension_settings,
+    with_extension,
+)
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.background import BACKGROUND
@@ -361,7 +367,7 @@ class UpstreamSession:
         if old is not None:
             async with asyncio.timeout(SIDE_WAIT):
                 await self.request(UNSUBSCRIBE, {"uri": old})
-        if new is not None:
+        if new is not None and not new.startswith(WATCHED_TASK):  # this era has no tasks
             await self.request(SUBSCRIBE, {"uri": new})
         for uri in uris if new is None and old is None else ():
             with contextlib.suppress(UpstreamAnswered, TimeoutError):
@@ -377,11 +383,15 @@ class UpstreamSession:
 
     async def _listen(self) -> None:
         attempt = 0
-        filters = {**LISTEN_FILTERS, **({"resourceSubscriptions": self._watched} if self._watched else {})}
+        tasks = [name.removeprefix(WATCHED_TASK) for name in self._watched if name.startswith(WATCHED_TASK)]
+        uris = [name for name in self._watched if not name.startswith(WATCHED_TASK)]
+        watched = {"resourceSubscriptions": uris, "taskIds": tasks}
+        filters = {**LISTEN_FILTERS, **{name: ids for name, ids in watched.items() if ids}}
+        envelope = Envelope(capabilities=with_extension({}, TASKS_EXTENSION)) if tasks else None
         while not self.lost.is_set():
             started_at, pause = asyncio.get_running_loop().time(), 0.0
             try:
-                await self.request(eras.LISTEN, {"notifications": filters}, open_ended=True)
+                await self.request(eras.LISTEN, {"notifications": filters}, envelope=envelope, open_ended=True)
             except UpstreamAnswered as error:
                 if error.code == METHOD_NOT_FOUND:
                     self._cannot_listen = True

@@ -16,7 +16,7 @@ from mcp_hub.config.models import EraPin, Server
 from mcp_hub.errors import HubError, UpstreamAnswered
 from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Era
 from mcp_hub.protocol.kinds import PRESETS
-from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, Json
+from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, TASK_CHANGED, WATCHED_TASK, Json
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.transport import Link, LinkError, LinkLost
 from mcp_hub.transport.peer import Cause, Peer
@@ -162,6 +162,8 @@ class SessionOpener:
         def handle(method: str, params: Json, cause: Cause | None) -> None:
             if method == UPDATED:
                 self._updated(caller, params)
+            elif method == TASK_CHANGED:
+                self._updated(caller, {"uri": f"{WATCHED_TASK}{params.get('taskId')}"})
             elif method == ELICITATION_COMPLETE:
                 attribution.elicitations.notify_complete(params)
             elif method == LOG_MESSAGE:

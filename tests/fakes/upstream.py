@@ -276,7 +276,9 @@ def handle(message: dict, paused: bool = False) -> None:
             "instructions": listed("instructions", "be kind"),
         }
     elif method == "server/discover":
-        extensions = {"extensions": {"io.modelcontextprotocol/skills": {}}} if options.skills else {}
+        extensions = (
+            {"extensions": {"io.modelcontextprotocol/skills": {"directoryRead": True}}} if options.skills else {}
+        )
         answer = {
             "supportedVersions": [MODERN],
             "capabilities": {**CAPABILITIES, **extensions},
@@ -317,6 +319,10 @@ def handle(message: dict, paused: bool = False) -> None:
         answer = {"skills": listed("skills", [skill(uri) for uri in json.loads(options.skills)])}
     elif method == "skills/get" and options.skills:
         answer = {"skill": skill(params["uri"])}
+    elif method == "resources/directory/read" and options.skills:
+        files = [file["uri"] for uri in json.loads(options.skills) for file in skill(uri)["resources"]]
+        children = [{"uri": file, "name": file} for file in files if file.startswith(params["uri"] + "/")]
+        answer = {"resources": children, "nextCursor": "page of " + str(params.get("cursor"))}
     elif method == "resources/read":
         answer = {"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]}
     elif method == "prompts/get":

@@ -38,6 +38,7 @@ from mcp_hub.protocol.era import (
 from mcp_hub.protocol.frames import Message, encode
 from mcp_hub.protocol.kinds import KINDS, RESOURCES
 from mcp_hub.protocol.questions import place_in
+from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 from mcp_hub.security import Principal
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Membership
@@ -417,7 +418,8 @@ class RequestRouter:
         A URI in a result is known only to the replica that returned the result.
         """
         params = message.get("params")
-        uri = params.get("uri") if message["method"] == RESOURCES.act_method and isinstance(params, dict) else None
+        reads = message["method"] in (RESOURCES.act_method, READ_DIRECTORY)
+        uri = params.get("uri") if reads and isinstance(params, dict) else None
         if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
             return False
         headers = () if session is None else headers_of(session)

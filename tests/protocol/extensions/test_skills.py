@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ from fastmcp.skills import Skill, SkillsClientExtension
 from mcp.shared.exceptions import MCPError
 
 from tests.config.discovery.test_skills import skill
-from tests.fakes.client import HUB, PATIENCE, RpcError, hub, write_config
+from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, hub, write_config
 from tests.fakes.forks import python_with_sdk
 from tests.peers.programs import HERE
 
@@ -261,6 +262,70 @@ async def test_one_invalid_skill_leaves_the_others_of_its_server(tmp_path: Path)
         assert result["resultType"] == "complete"
         assert {"ttlMs", "cacheScope"} <= result.keys()
         assert (await opened.request("skills/get", {"uri": listed[0]["uri"]}))["skill"] == listed[0]
+
+
+READ_DIRECTORY = "resources/directory/read"
+
+
+async def children(opened: StdioClient, uri: str) -> list[str]:
+    return [child["uri"] for child in (await opened.request(READ_DIRECTORY, {"uri": uri}))["resources"]]
+
+
+async def test_a_directory_of_a_skill_is_read_at_its_server(tmp_path: Path) -> None:
+    ours, equal = ["skill://pdf/SKILL.md", "skill://pdf/notes.md"], json.dumps(["skill://pdf/SKILL.md"])
+    servers = {name: fake("--era", "modern", "--skills", equal) for name in ("a", "b")}
+    async with hub(tmp_path, servers, modern=True, on_conflict="rename") as opened:
+        await opened.request("skills/list")
+        extensions = (await opened.request("server/discover"))["capabilities"]["extensions"]
+        assert extensions[EXTENSION] == {"directoryRead": True}
+        result = await opened.request(READ_DIRECTORY, {"uri": "skill://pdf", "cursor": "2"})
+        assert [child["uri"] for child in result["resources"]] == ours
+        assert (result["nextCursor"], result["resultType"]) == ("page of 2", "complete")
+        assert await children(opened, "mcp-hub://b/skill://pdf") == [f"mcp-hub://b/{uri}" for uri in ours]
+        for unknown_uri in ("skill://none", "skill://pd", "mcp-hub://c/skill://pdf"):
+            with pytest.raises(RpcError) as refused:
+                await opened.request(READ_DIRECTORY, {"uri": unknown_uri})
+            assert refused.value.code == -32602
+    async with hub(tmp_path, servers, on_conflict="rename") as opened:
+        with pytest.raises(RpcError) as refused:
+            await opened.request(READ_DIRECTORY, {"uri": "skill://pdf"})
+        assert refused.value.code == -32601
+
+
+@pytest.mark.parametrize("rule", [{"disable_resources": ["*/notes.md"]}, {"blacklist": [["a", "skill://*notes.md"]]}])
+async def test_a_directory_shows_nothing_that_rules_hide(tmp_path: Path, rule: dict[str, Any]) -> None:
+    root = {key: value for key, value in rule.items() if key == "blacklist"}
+    entry = {key: value for key, value in rule.items() if key != "blacklist"}
+    server = fake("--era", "modern", "--skills", json.dumps(["skill://pdf/SKILL.md", "skill://doc/SKILL.md"]), **entry)
+    async with hub(tmp_path, {"a": server}, modern=True, **root) as opened:
+        assert (await opened.request("skills/list"))["skills"] == []
+        with pytest.raises(RpcError) as refused:
+            await opened.request(READ_DIRECTORY, {"uri": "skill://pdf"})
+        assert refused.value.code == -32602
+
+
+async def test_a_directory_of_a_listed_skill_has_no_resource_that_rules_hide(tmp_path: Path) -> None:
+    lists = tmp_path / "lists.json"
+    file = {"uri": "skill://pdf/SKILL.md", "digest": f"sha256:{'0' * 64}", "size": 1}
+    front = {"name": "pdf", "description": "d"}
+    lists.write_text(json.dumps({"skills": [{"uri": file["uri"], "frontmatter": front, "resources": [file]}]}))
+    skills = json.dumps([file["uri"]])
+    server = fake("--era", "modern", "--skills", skills, "--lists", str(lists), disable_resources=["*/notes.md"])
+    async with hub(tmp_path, {"a": server}, modern=True) as opened:
+        assert len((await opened.request("skills/list"))["skills"]) == 1
+        assert await children(opened, "skill://pdf") == [file["uri"]]  # the server has notes.md there too
+
+
+async def test_the_directories_of_the_hubs_own_skills_can_be_read(tmp_path: Path) -> None:
+    skill(tmp_path / "skills/pdf", "pdf", notes="x", forms__a_b_md="y")
+    async with hub(tmp_path, {}, modern=True, skills="skills") as opened:
+        (listed,) = (await opened.request("skills/list"))["skills"]
+        files = {file["uri"] for file in listed["resources"]}
+        found = (await opened.request(READ_DIRECTORY, {"uri": "skill://pdf"}))["resources"]
+        folders = [entry for entry in found if entry["mimeType"] == "inode/directory"]
+        assert [(folder["uri"], folder["name"]) for folder in folders] == [("skill://pdf/forms", "forms")]
+        below = await children(opened, "skill://pdf/forms")
+        assert {entry["uri"] for entry in found if entry not in folders} | set(below) == files
 
 
 SCRIPTED = """
