@@ -68,7 +68,9 @@ class Caller:
     known_as: str | None = None
     """The id of its session at every replica; None if this replica alone serves it."""
 
-    def __init__(self, principal: str, notify: Send) -> None:
+    def __init__(self, principal: str, notify: Send, program: str = "") -> None:
+        """`program`: `Envelope.program` of its modern requests."""
+        self.program = program
         self.principal = principal if isinstance(principal, Principal) else Principal(principal)
         self.profile = self.principal.profile
         self.notify = notify

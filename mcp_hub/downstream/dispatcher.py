@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
@@ -185,7 +186,7 @@ class Dispatcher:
                 self._introduce_sole(params)
             else:
                 key = caller.principal
-            envelope = eras.read_envelope(params)
+            envelope = eras.read_envelope(params, caller.program)
         return Exchange(caller, request_id, method, params or {}, era, envelope, send, key)
 
     def notification(self, caller: Caller, message: Message) -> None:
@@ -241,7 +242,7 @@ class Duplex:
         self._write = write
         self._share = share
         self._loop = asyncio.get_running_loop()
-        self.caller = Caller(principal, write)
+        self.caller = Caller(principal, write, secrets.token_urlsafe(12))
         self._running: set[asyncio.Task[None]] = set()
         dispatcher.join(self.caller)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +18,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import ANONYMOUS
 from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import is_json
 
@@ -27,6 +30,13 @@ if TYPE_CHECKING:
     from mcp_hub.security import Principal
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
+PROGRAM: Final = "mcp-hub-program"
+"""The cookie by which the hub tells apart the programs that are the anonymous principal.
+
+Nothing else says certainly which of them sends a request: they may give the same `clientInfo`, and one program has
+several connections. Each request of a program that keeps no cookies counts as a program of its own.
+"""
+_PROGRAM: Final = re.compile(rf"(?:^|;)\s*{PROGRAM}=([A-Za-z0-9_-]{{16,64}})(?=\s*(?:;|$))")
 
 
 class HeadFacts(msgspec.Struct, frozen=True):
@@ -41,6 +51,8 @@ class HeadFacts(msgspec.Struct, frozen=True):
     """Whether Accept allows JSON, and an event stream."""
     is_json: bool
     """Whether Content-Type is that of JSON."""
+    program: str
+    """The value of the cookie PROGRAM; "" if it was not sent once."""
 
     @classmethod
     def of(cls, request: HttpRequest) -> HeadFacts:
@@ -51,6 +63,7 @@ class HeadFacts(msgspec.Struct, frozen=True):
             request.accepts(JSON),
             request.accepts(EVENTS),
             is_json(request.values(b"content-type")),
+            values[0] if len(values := _PROGRAM.findall("; ".join(request.values(b"cookie")))) == 1 else "",
         )
         request.head.facts = facts
         return facts
@@ -140,7 +153,12 @@ class StreamableEndpoint:
         elif shape is None:
             await refuse(reply, 400, INVALID_REQUEST, "The body must be one JSON-RPC message.", id_of(message))
         elif modern:
-            await self.modern.post(request, reply, principal, message, shape, streams=facts.takes_events)
+            program = facts.program
+            if principal == ANONYMOUS and not program:
+                program = secrets.token_urlsafe(18)
+                cookie = f"{PROGRAM}={program}; Path=/; HttpOnly; SameSite=Strict"
+                reply.extra = [*(reply.extra or ()), (b"set-cookie", cookie.encode())]
+            await self.modern.post(request, reply, principal, message, shape, program, streams=facts.takes_events)
         else:
             await self.handshake.post(
                 request, reply, principal, message, shape, facts.sessions, streams=facts.takes_events
@@ -169,10 +187,11 @@ class ModernEndpoint:
         principal: Principal,
         message: Message,
         shape: Shape,
+        program: str,
         *,
         streams: bool,
     ) -> None:
-        """Answers one POSTed message. `streams`: whether the client accepts an event stream."""
+        """Answers one POSTed message of a `program`. `streams`: whether the client accepts an event stream."""
         if shape == "notification":
             # No notification has a meaning here. A request is cancelled by closing its response, never by an id that
             # another client could guess.
@@ -180,10 +199,16 @@ class ModernEndpoint:
         elif shape == "response":
             await refuse(reply, 400, INVALID_REQUEST, "No request was sent that this could answer.")
         else:
-            await self._request(request, reply, principal, message, streams)
+            await self._request(request, reply, principal, message, program, streams)
 
     async def _request(
-        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, streams: bool
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        principal: Principal,
+        message: Message,
+        program: str,
+        streams: bool,
     ) -> None:
         request_id = message["id"]
         if message["method"] == eras.LISTEN and not streams:
@@ -197,7 +222,7 @@ class ModernEndpoint:
             return
         # Each request gets a caller of its own: two clients of one principal may use the same id at the same time.
         # It cannot be reached outside of this request.
-        caller = Caller(principal, not_delivered)
+        caller = Caller(principal, not_delivered, program)
         self._running.setdefault(principal, set()).add(caller)
         try:
             await self._responder.respond(

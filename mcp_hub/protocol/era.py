@@ -86,6 +86,8 @@ class Envelope(msgspec.Struct, frozen=True, dict=True):
     capabilities: Json = msgspec.field(default_factory=dict)
     client_info: Json | None = None
     log_level: str | None = None
+    program: str = ""
+    """Tells apart the programs that are anonymous clients; it is not part of the message. "" for all other clients."""
 
     @cached_property
     def from_hub(self) -> bool:
@@ -146,8 +148,8 @@ def unsupported_version(requested: object) -> ProtocolError:
     return ProtocolError(errors.UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
-def read_envelope(params: object) -> Envelope:
-    """Reads the envelope of a modern request. Raises ProtocolError naming what is missing or wrong."""
+def read_envelope(params: object, program: str = "") -> Envelope:
+    """Reads the envelope of a modern request by `program`. Raises ProtocolError naming what is missing or wrong."""
     meta = params.get("_meta") if isinstance(params, dict) else None
     if not isinstance(meta, dict):
         raise ProtocolError(errors.INVALID_PARAMS, f"params._meta must be an object with {VERSION_KEY!r}")
@@ -167,6 +169,7 @@ def read_envelope(params: object) -> Envelope:
         declared_capabilities(capabilities),
         client_info if isinstance(client_info, dict) else None,
         log_level if log_level in LOG_LEVELS else None,
+        program,
     )
 
 

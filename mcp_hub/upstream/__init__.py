@@ -368,7 +368,7 @@ class Upstream:
             schema = self.lists_of(caller, TOOLS).schema(params.get("name")) if needs_schema else None
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
-            program = envelope.client_info if envelope is not None else None
+            program = envelope.program if envelope is not None else ""
             with session.attribution.call(caller, asker, on_log, questions, program) as cause:
                 if session.first_roots is not None:
                     await session.ready_for_calls()

@@ -20,7 +20,7 @@ from mcp_hub.errors import (
     ProtocolError,
     UpstreamAnswered,
 )
-from mcp_hub.protocol.era import MAX_INFO, Era
+from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.questions import CallQuestions, QuestionRules
 from mcp_hub.protocol.server_requests import (
     CAPABILITY,
@@ -215,10 +215,10 @@ _SEVERAL_CALLERS: Final = object()
 
 
 class _AnonymousProgram(NamedTuple):
-    """One of the programs that share the anonymous key, as far as their names tell them apart."""
+    """One of the programs that share the anonymous key."""
 
     key: Hashable | None
-    name: str
+    program: str
 
 
 class AttributedCall(Cause):
@@ -281,20 +281,18 @@ class CallAttribution:
         asker: Asker | None,
         on_log: OnLog | None = None,
         questions: CallQuestions | None = None,
-        program: Json | None = None,
+        program: str = "",
     ) -> AttributedCall:
         """Returns the context in which a call of this client runs.
 
         Args:
             on_log: takes the log messages it causes.
             questions: the record of the questions it causes.
-            program: the `clientInfo` of the request. It tells apart anonymous clients that share a session.
+            program: tells apart anonymous clients, which share a session (`Envelope.program`).
         """
         if key != self._sole_caller:
             self.add_caller(key)
-        client = key
-        if self._shared and key == ANONYMOUS and program is not None:
-            client = _AnonymousProgram(key, f"{program.get('name')} {program.get('version')}"[:MAX_INFO])
+        client = _AnonymousProgram(key, program) if program and key == ANONYMOUS else key
         return AttributedCall(key, client, asker, on_log, questions, self)
 
     def error_for_caller(
@@ -351,6 +349,8 @@ class CallAttribution:
             return
         if self._sole_caller in (_NO_CALLER, _SEVERAL_CALLERS) or (cause is not None and self._shared):
             return
+        if len(self._callers) > 1:
+            return  # several anonymous programs
         handlers = [call.on_log for call in self.running if call.on_log is not None]
         if handlers and (len(self.running) == 1 or self._sole_caller is None):
             handlers[-1](message)

@@ -67,7 +67,7 @@ KNOWS: Final = "KNOWS"
 """The method that asks another replica whether it can read a resource."""
 RESTORE: Final = "RESTORE"
 """The method by which a former owner of a session makes the present one restore its subscriptions."""
-_FORWARDED_HEADERS: Final = frozenset({"accept", "content-type", "last-event-id"})
+_FORWARDED_HEADERS: Final = frozenset({"accept", "content-type", "cookie", "last-event-id"})
 _PROTOCOL_PREFIX: Final = "mcp-"
 """The beginning of the names of all other headers that are forwarded."""
 MAX_HEADER: Final = 40_000

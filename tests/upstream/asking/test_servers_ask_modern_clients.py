@@ -17,7 +17,8 @@ from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from tests.fakes.client import ENVELOPE, HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
-from tests.fakes.network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk, text
+from tests.replicas.raw_client import Json, raw, text_of
 from tests.upstream.asking.test_servers_ask_handshake_clients import ALL, QUESTION, answer, asking, respondent
 
 pytestmark = pytest.mark.anyio
@@ -234,7 +235,11 @@ async def test_a_modern_server_and_a_modern_client_work_together_without_the_hub
     assert messages == ["a asks: who?"]
 
 
-async def test_anonymous_clients_are_served_while_one_of_them_answers_a_servers_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("session", ["shared", "client"])
+@pytest.mark.parametrize("names", [("one", "two"), ("one", "one")], ids=["other names", "one name"])
+async def test_an_anonymous_program_is_served_but_not_asked_while_a_server_works_for_another(
+    tmp_path: Path, names: tuple[str, str], session: str
+) -> None:
     first_asked, release = asyncio.Event(), asyncio.Event()
     messages: list[str] = []
 
@@ -243,39 +248,16 @@ async def test_anonymous_clients_are_served_while_one_of_them_answers_a_servers_
         await release.wait()
         return types.ElicitResult(action="cancel")
 
+    infos = [types.Implementation(name=name, version="1") for name in names]
     async with (
-        network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base),
-        sdk(base + "/mcp", "modern", elicitation_callback=slow) as first,
-        sdk(base + "/mcp", "modern", **respondent("two", messages)) as second,
+        network_hub(tmp_path / "hub", {"a": asking(session=session)}) as (_, base),
+        sdk(base + "/mcp", "modern", elicitation_callback=slow, client_info=infos[0]) as first,
+        sdk(base + "/mcp", "modern", client_info=infos[1], **respondent("two", messages)) as second,
     ):
         waiting = asyncio.ensure_future(answer(first))
         async with asyncio.timeout(PATIENCE):
             await first_asked.wait()
-        assert (await answer(second))["result"]["content"] == {"name": "two"}
-        release.set()
-        assert (await waiting)["result"]["action"] == "cancel"
-
-
-async def test_an_anonymous_program_gets_no_question_while_a_shared_server_works_for_another(tmp_path: Path) -> None:
-    first_asked, release = asyncio.Event(), asyncio.Event()
-    messages: list[str] = []
-
-    async def slow(context: Any, params: Any) -> types.ElicitResult:
-        first_asked.set()
-        await release.wait()
-        return types.ElicitResult(action="cancel")
-
-    def named(name: str) -> types.Implementation:
-        return types.Implementation(name=name, version="1")
-
-    async with (
-        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
-        sdk(base + "/mcp", "modern", elicitation_callback=slow, client_info=named("one")) as first,
-        sdk(base + "/mcp", "modern", client_info=named("two"), **respondent("two", messages)) as second,
-    ):
-        waiting = asyncio.ensure_future(answer(first))
-        async with asyncio.timeout(PATIENCE):
-            await first_asked.wait()
+        assert await text(second, "a__echo", {"text": "x"}) == "x"
         assert (await answer(second))["error"]["code"] == INVALID_REQUEST
         release.set()
         assert (await waiting)["result"]["action"] == "cancel"
@@ -283,17 +265,47 @@ async def test_an_anonymous_program_gets_no_question_while_a_shared_server_works
     assert len(messages) == 1
 
 
-async def test_concurrent_calls_of_the_anonymous_caller_each_get_the_servers_request(tmp_path: Path) -> None:
-    messages_of: dict[str, list[str]] = {name: [] for name in "abcdef"}
-    async with contextlib.AsyncExitStack() as stack:
-        _, base = await stack.enter_async_context(network_hub(tmp_path / "hub", {"a": asking(session="client")}))
-        clients = [
-            await stack.enter_async_context(sdk(base + "/mcp", "modern", **respondent(name, messages)))
-            for name, messages in messages_of.items()
-        ]
-        answers = await asyncio.gather(*(answer(client) for client in clients))
-    assert [received["result"]["content"]["name"] for received in answers] == list(messages_of)
-    assert [len(messages) for messages in messages_of.values()] == [1] * 6
+async def test_a_cancelled_call_of_an_anonymous_program_asks_no_other_program_of_its_name(tmp_path: Path) -> None:
+    log, messages = tmp_path / "log", list[str]()
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking("--log", str(log))}) as (_, base),
+        sdk(base + "/mcp", "modern", **respondent("one", messages)) as first,
+        sdk(base + "/mcp", "modern", **respondent("two", messages)) as second,
+        asyncio.timeout(PATIENCE),
+    ):
+        lingering = asyncio.ensure_future(first.call_tool("a__linger", QUESTION))
+        while not (log.exists() and "lingers" in log.read_text()):
+            await asyncio.sleep(0.01)
+        lingering.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await lingering
+        assert json.loads(await text(second, "a__resume"))["error"]["code"] == INVALID_REQUEST
+    assert messages == []
+
+
+@pytest.mark.parametrize("session", ["shared", "client"])
+async def test_each_of_an_anonymous_programs_concurrent_calls_gets_its_question_answered(
+    tmp_path: Path, session: str
+) -> None:
+    messages: list[str] = []
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking(session=session)}) as (_, base),
+        sdk(base + "/mcp", "modern", **respondent("one", messages)) as client,
+    ):
+        answers = await asyncio.gather(*(answer(client) for _ in range(8)))
+    assert [received["result"]["content"]["name"] for received in answers] == ["one"] * 8
+    assert len(messages) == 8
+
+
+async def test_a_client_that_keeps_no_cookies_is_asked_while_its_calls_do_not_overlap(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": asking()}) as (_, base), raw(base) as client:
+        asked: Json = {"name": "a__ask", "arguments": QUESTION}
+        for _ in range(2):
+            first = (await client.modern("tools/call", asked, elicitation={}))["result"]
+            given = {key: {"action": "cancel"} for key in first["inputRequests"]}
+            retry = {**asked, "requestState": first["requestState"], "inputResponses": given}
+            second = await client.modern("tools/call", retry, elicitation={})
+            assert json.loads(text_of(second))["result"] == {"action": "cancel"}
 
 
 async def test_a_server_sees_the_capabilities_that_each_request_declares(tmp_path: Path) -> None:
