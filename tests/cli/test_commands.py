@@ -262,6 +262,7 @@ def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], 
     ("arguments", "said"),
     [
         (["call", "up__ecko"], "did you mean up__echo"),
+        (["call", "pu__echo"], "did you mean up__echo"),
         (["call", "zzz"], "`mcp-hub tools` lists them all"),
         (["call", "up__echo", "--args", "{oops"], "--args is not JSON"),
         (["call", "up__echo", "--args", "[1]"], "must be a JSON object"),

@@ -245,6 +245,7 @@ async def test_the_command_line_switches_groups_on_and_shows_them(tmp_path: Path
     status, output = await run("tools", "--group", "basic")
     assert "a__pid" in output and "a__add" not in output and "b__" not in output  # noqa: PT018
     assert (await run("call", "a__add", "--args", '{"a": 1, "b": 2}'))[0] == 1
+    assert (await run("call", "a", "add", "--args", '{"a": 1, "b": 2}'))[0] == 1
     assert await run("call", "--group", "sums", "a__add", "--args", '{"a": 1, "b": 2}') == (0, "3\n")
     status, output = await run("call", "a__add", "--explain")
     assert "group" in output and "refused: groups.sums: inactive" in output  # noqa: PT018
