@@ -285,8 +285,10 @@ class RequestRouter:
             ownership = Ownership(f"principal:{hashlib.sha256(identity).hexdigest()}", principal)
             ownership.let_go = partial(self._let_go, principal)
             self._principals[key] = ownership
-            while len(self._principals) > MAX_PRINCIPALS:
-                self._owners.forget(self._principals.popitem(last=False)[1])
+            if len(self._principals) > MAX_PRINCIPALS:
+                (oldest, _), forgotten = self._principals.popitem(last=False)
+                self._owners.forget(forgotten)
+                self._let_go(oldest)  # else it would be told of a loss of sessions that are still open here
         self._principals.move_to_end(key)
         return ownership
 

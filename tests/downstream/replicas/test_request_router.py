@@ -1,0 +1,37 @@
+"""What a replica keeps of the principals that it owns, and when that ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.downstream.replicas import Replicas, request_router
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import read_config
+from mcp_hub.security import Principal
+from tests.fakes.client import fake, write_config
+from tests.fakes.redis_server import redis_server
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_sessions_of_a_principal_end_when_its_owner_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_router, "MAX_PRINCIPALS", 2)
+    file = write_config(tmp_path, {"own": fake(session="client")})
+    ann, bob, eve = map(Principal, ("ann", "bob", "eve"))
+    async with redis_server() as store, Engine(read_config(file, {}).config) as hub:
+        replicas = Replicas(store.settings(), Dispatcher(hub))
+        await replicas.begin()
+        sessions = hub.upstreams["own"].own_sessions
+        await hub.upstreams["own"].connected()
+        for principal in (ann, bob, ann):
+            replicas.router._principal_ownership(principal)
+            async with sessions.of(principal):
+                pass
+        replicas.router._principal_ownership(eve)
+        assert [sessions.existing(principal) is not None for principal in (ann, bob)] == [True, False]
+        await replicas.close()
