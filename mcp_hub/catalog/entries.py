@@ -114,6 +114,11 @@ class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
 
         return estimate_tool_tokens(self.wire) if self.route.kind is TOOLS else 0
 
+    @cached_property
+    def variants(self) -> dict[Any, CatalogEntry | None]:
+        """A cache for what is listed to certain clients in place of this entry, by client; None: the entry itself."""
+        return {}
+
 
 def made_entry(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:
     """Makes the entry of an item under a name; `same` says whether nothing but its name was changed."""

@@ -63,6 +63,7 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
             print(with_code(f"failed: required and not available: {', '.join(report.failed)}", REQUIRED_FAILED))
         if report.working:
             print(_listed_text(report.listed_to))
+            print(_rewritten_text(report.rewritten), end="")
         if report.enabled_count:
             plural = "s" if report.enabled_count != 1 else ""
             print(f"{report.working} of {report.enabled_count} server{plural} work{'' if plural else 's'}")
@@ -79,6 +80,7 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
         "of": report.enabled_count,
         "left_out": report.left_out,
         "listed_to": report.listed_to,
+        "rewritten": report.rewritten,
         "tokens": report.tokens,
     }
 
@@ -87,6 +89,12 @@ def _listed_text(rows: list[dict[str, Any]]) -> str:
     """Returns in one line how many tools clients would be listed, and why."""
     parts = (f"{' and '.join(row['clients'])} {row['listed']} of {row['of']} tools ({row['why']})" for row in rows)
     return f"listed to clients: {'; '.join(parts)}"
+
+
+def _rewritten_text(rows: list[dict[str, Any]]) -> str:
+    """Returns in one line for how many tools clients are listed another schema; "" if for none."""
+    parts = [f"{' and '.join(row['clients'])} {row['rewritten']} of {row['of']}" for row in rows if row["rewritten"]]
+    return f"schemas rewritten for the provider: {'; '.join(parts)}\n" if parts else ""
 
 
 def _print_findings(findings: list[FindingRow]) -> None:

@@ -18,6 +18,8 @@ from mcp_hub.editing import Syntax
 System = Literal["linux", "macos", "windows"]
 EntryForm = Literal["plain", "stdio", "local", "opencode", "goose"]
 """`plain`: `command`, `args`. `stdio`, `local`: the same with that `type`. The others: the form of that client."""
+Provider = Literal["anthropic", "openai", "gemini"]
+"""The company whose interface gets the definitions of tools."""
 
 _NAME: Final = re.compile(r"\{(\w+)\}")
 
@@ -55,6 +57,8 @@ class Client(msgspec.Struct, frozen=True):
     """A regular expression of the variables of its own environment that servers inherit; None: only the usual ones."""
     prefix: str = ""
     """What it puts before the names of the hub's tools without shortening the result to 64 characters."""
+    provider: Provider | None = None
+    """The provider of its models; None if that depends on its settings."""
     instead: str | None = None
     """The client's own command to add a server, to suggest if its file cannot be edited."""
 

@@ -25,12 +25,13 @@ CLIENTS: Final = (
         ("windows:{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
          "{data}/Claude/claude_desktop_config.json", "linux:{config}/claude/claude_desktop_config.json"),
         ("windows:{local}/Packages/Claude_*", "{data}/Claude", "linux:{config}/claude/claude_desktop_config.json"),
-        start_limit=60, calls_itself=("claude-ai",),
+        start_limit=60, calls_itself=("claude-ai",), provider="anthropic",
     ),
     Client(
         "claude-code", "Claude Code", ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
         ("{CLAUDE_CONFIG_DIR}", "{home}/.claude"), form="stdio", project_files=(".mcp.json",), program="claude",
         start_limit=30, instead="claude mcp add --scope user", calls_itself=("claude-code",), defers=True, passes=_ALL,
+        provider="anthropic",
     ),
     Client(
         "vscode", "VS Code", (f"{_CODE}/mcp.json",), (_CODE,), ("servers",), form="stdio",
@@ -45,12 +46,13 @@ CLIENTS: Final = (
         "codex", "Codex", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"),
         ("{CODEX_HOME}", "{home}/.codex"), ("mcp_servers",), "toml", off=("enabled", False),
         project_files=(".codex/config.toml",), program="codex", start_limit=10,
-        calls_itself=("codex-mcp-client", "codex"), defers=True,
+        calls_itself=("codex-mcp-client", "codex"), defers=True, provider="openai",
     ),
     Client(
         "gemini", "Gemini CLI", ("{GEMINI_CLI_HOME}/.gemini/settings.json", "{home}/.gemini/settings.json"),
         ("{GEMINI_CLI_HOME}/.gemini", "{home}/.gemini"), project_files=(".gemini/settings.json",), program="gemini",
         start_limit=600, calls_itself=("gemini-cli-mcp-client",), passes=_UNSECRET,
+        provider="gemini",
     ),
     Client(
         "windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",), ("{home}/.codeium/windsurf",),

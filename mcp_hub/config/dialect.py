@@ -173,7 +173,7 @@ ROOT_KEYS: Final = frozenset({
     "expose", "expose_budget", "expose_always", "always", "proxy",
 })  # fmt: skip
 """Keys of the root that belong to no policy."""
-HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
+HARMLESS_ROOTS: Final = frozenset({"$schema", "schema", "inputs", "version", "name", "description"})
 
 
 _SECONDS_AT_MOST: Final = 3600

@@ -61,7 +61,7 @@ _SHOWN: Final = frozenset({"name", "id", "transport", "env", *_WHOLE})
 _RULES_OF_ROOT: Final = frozenset({
     *HARMLESS_ROOTS, *REMOVED_ROOTS, "on_conflict", "list_wait", "watch", "unread", "tool_sets", "profiles", "groups",
     "group_scope", "meta_tools", "output_strategy", "max_hub_depth", "expose", "expose_budget", "expose_always",
-    "always", "blacklist", "tool_blacklist", "confirm", "flows", "screen",
+    "always", "blacklist", "tool_blacklist", "confirm", "flows", "schemas", "screen",
 })  # fmt: skip
 """The same for keys of the root."""
 

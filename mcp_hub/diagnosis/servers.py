@@ -49,6 +49,8 @@ class ServerReport(msgspec.Struct, frozen=True):
     """The errors of files that were left out."""
     listed_to: list[Json]
     """What clients would be listed, and why: the keys clients, listed, of and why."""
+    rewritten: list[Json]
+    """How many schemas are rewritten for clients: the keys clients, rewritten and of."""
     tokens: Json
     """What the tools cost: the value of `token_costs`."""
     broken: bool
@@ -103,8 +105,11 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
         left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
         listed = listed_to(hub.catalogs, preview=True)
+        rewritten = hub.catalogs.client_schemas.facts(hub.catalogs.everybodys)
         tokens = token_costs(hub, count_calls(config))
-        return ServerReport(facts, items, _strangers(config, hub), left_out, listed, tokens, broken or bool(left_out))
+        return ServerReport(
+            facts, items, _strangers(config, hub), left_out, listed, rewritten, tokens, broken or bool(left_out)
+        )
 
 
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:

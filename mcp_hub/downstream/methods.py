@@ -136,6 +136,8 @@ class Methods:
         if kind is TOOLS and exposure is not None and is_large:
             view = (catalog, exchange.key, exchange.envelope)
             catalog = exposure.last_listing(*view) or await exposure.listed(*view)
+        if kind is TOOLS:
+            catalog = await self._catalogs.client_schemas.listed(catalog, exchange.envelope)
         place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place_meta)
 

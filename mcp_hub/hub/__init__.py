@@ -13,6 +13,7 @@ from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
+from mcp_hub.hub.client_schemas import adapt_schemas
 from mcp_hub.hub.composition import EngineOptions, compose
 from mcp_hub.hub.exposure import OWN_NAMES, expose, own_route
 from mcp_hub.hub.generations import Generation
@@ -146,6 +147,7 @@ class Engine:
         has_tools = now.config.meta_tools or CODE_MODE.of(now.config).enabled
         view = self.groups.now if has_groups or has_tools else None
         expose(self.catalogs, now.config, now.selection, self._exposed)
+        adapt_schemas(self.catalogs, now.config)
         self.catalogs.describe = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,

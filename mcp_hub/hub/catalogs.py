@@ -14,6 +14,7 @@ import msgspec
 
 from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
 from mcp_hub.catalog.entries import log_findings
+from mcp_hub.hub.client_schemas import ClientSchemas
 from mcp_hub.hub.exposure import OWN_NAMES, CallerViews, Exposure
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
@@ -57,6 +58,7 @@ class Catalogs:
         self._reserved: frozenset[str] = frozenset()
         self.exposure: Exposure | None = None
         """Decides which of its tools a client is listed; None: every client is listed all."""
+        self.client_schemas = ClientSchemas("auto")
         self.describe: Callable[[str], str] = lambda upstream: ""
         """Returns an upstream's description of itself, for catalogs that are built from now on."""
         self._is_new_generation = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.config.entry_rules import SchemaForm
 from mcp_hub.config.field_types import DescriptionLength, check_of, parse_description_length
 from mcp_hub.config.models import Server
-from mcp_hub.config.settings import EntryKey, parsed_key
+from mcp_hub.config.settings import EntryKey, RootKey, parsed_key
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
@@ -158,6 +158,10 @@ DESCRIPTIONS: Final[EntryKey[DescriptionLength]] = EntryKey(
 """How much of descriptions is listed: `full`, `first_sentence`, or a number, the most tokens."""
 SCHEMAS: Final[EntryKey[SchemaForm]] = EntryKey("schemas", parsed_key(check_of(SchemaForm)), "full", in_defaults=True)
 """`full`, or `compact`: input schemas are listed without parts that cost tokens and change nothing."""
+ClientSchemaForm = Literal["auto", "portable", "original"]
+CLIENT_SCHEMAS: Final[RootKey[ClientSchemaForm]] = RootKey("schemas", parsed_key(check_of(ClientSchemaForm)), "auto")
+"""`portable`: every client is listed input schemas that all model providers take; `auto`: clients whose provider is
+known are listed what that takes; `original`: nobody is. Arguments are checked by the server's own schema."""
 
 
 class Presentation:
@@ -168,7 +172,7 @@ class Presentation:
     """
 
     name = "presentation"
-    keys = (DESCRIPTIONS, SCHEMAS)
+    keys = (DESCRIPTIONS, SCHEMAS, CLIENT_SCHEMAS)
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._rules = ToolRulesTable(servers)

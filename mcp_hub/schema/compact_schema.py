@@ -123,7 +123,7 @@ def _changed(schema: Any, change: Change) -> Any:
     return change(copy)
 
 
-def _schemas(schema: Any) -> Iterator[Json]:
+def schemas_in(schema: Any) -> Iterator[Json]:
     """Yields a schema and every schema inside of it that is an object."""
     stack = [schema]
     while stack:
@@ -139,7 +139,7 @@ def _without(schema: Json, is_unwanted: Callable[[str, Any], bool]) -> Json:
 
 def _without_remarks(root: Json) -> Change:
     # `unevaluatedProperties` ignores what `additionalProperties: true` accepts, so that must stay.
-    evaluated = any("unevaluatedProperties" in inner for inner in _schemas(root))
+    evaluated = any("unevaluatedProperties" in inner for inner in schemas_in(root))
 
     def is_unwanted(key: str, value: Any) -> bool:
         if key in _REMARKS:
@@ -160,7 +160,7 @@ def _is_dialect_neutral(schema: Json) -> bool:
         not _DIALECT_KEYWORDS.isdisjoint(inner)
         or isinstance(inner.get("items"), list)
         or ("$ref" in inner and not inner.keys() <= {"$ref", "$schema", *_ANNOTATIONS, *_DEFINITIONS})
-        for inner in _schemas(schema)
+        for inner in schemas_in(schema)
     )
 
 
@@ -193,7 +193,7 @@ def _with_fewer_definitions(schema: Json) -> Json:
 
 def _has_simple_references(schema: Json, definitions: dict[DefinitionKey, Any]) -> bool:
     """Returns whether every reference leads to a whole definition of the root, or to the root itself."""
-    for inner in _schemas(schema):
+    for inner in schemas_in(schema):
         if any(isinstance(inner.get(key), str) for key in _IDENTIFIER_KEYWORDS):
             return False
         if "$ref" in inner and inner["$ref"] != "#" and _referenced_key(inner) not in definitions:
@@ -223,7 +223,7 @@ def _references(body: Json, definitions: dict[DefinitionKey, Any]) -> dict[Defin
     references: dict[DefinitionKey, list[Json]] = {}
     stack: list[Any] = [body]
     while stack:
-        for inner in _schemas(stack.pop()):
+        for inner in schemas_in(stack.pop()):
             key = _referenced_key(inner)
             if key is None:
                 continue

@@ -29,7 +29,7 @@ OF_ROOT: Final[Mapping[str, Sequence[str]]] = {
         "pins", "screen",
     ),
     "What clients are listed": (
-        "expose", "expose_budget", "expose_always", "meta_tools", "search", "code_mode",
+        "expose", "expose_budget", "expose_always", "schemas", "meta_tools", "search", "code_mode",
         "output_strategy",
     ),
     "The network": ("listen", "unread", "store", "proxy", "web", "fallback", "token_store", "token_dir"),
@@ -151,6 +151,7 @@ SEE_ALSO: Final[Mapping[str, str]] = {
     "max_questions": "protocol.md#requests-of-servers-to-clients", "era": "protocol.md#a-server-that-speaks-both-eras",
     "preset": "rules.md#names-descriptions-and-preset-arguments",
     "descriptions": "context.md#smaller-lists", "schemas": "context.md#smaller-lists",
+    "Config.schemas": "clients.md#schemas-that-providers-take",
     "validate_arguments": "rules.md#argument-validation", "max_result_bytes": "rules.md#results",
     "max_result_tokens": "context.md#shorter-results", "postprocess": "rules.md#results",
     "retry": "rules.md#deadlines-retries-and-limits", "breaker": "rules.md#deadlines-retries-and-limits",
@@ -203,7 +204,8 @@ def row(
     default_text = defaults.get(name)
     if default_text is None:
         default_text = settings.default_word(field, hint) if field is not None else settings.value_word(default)
-    link = f" See [{SEE_ALSO[name].partition('.')[0]}](../{SEE_ALSO[name]})." if name in SEE_ALSO else ""
+    page = SEE_ALSO.get(f"{model.__name__}.{name}", SEE_ALSO.get(name))
+    link = f" See [{page.partition('.')[0]}](../{page})." if page is not None else ""
     label = f"`{name}`" if own is None else f"[`{name}`]({settings.page_of(path)}#{settings.anchor(path)})"
     return label, default_text, settings.said_to_users(meaning) + link
 

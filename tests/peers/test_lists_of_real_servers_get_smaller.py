@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from mcp_hub.catalog.token_estimate import estimate_tool_tokens
+from mcp_hub.clients import Provider
 from mcp_hub.protocol.frames import encode
 from mcp_hub.schema.compact_schema import compact_schema
 from mcp_hub.schema.compiled_schemas import CompiledSchema
+from mcp_hub.schema.portable_schema import portable_schema
 from tests.differential.spellings import calls
 from tests.fakes.client import HUB, spawned, write_config
 from tests.peers.argument_servers import ARGUMENT_SERVERS
 from tests.peers.catalogue import real_servers
+from tests.schema.provider_subsets import REFUSED_BY
 from tests.vocabularies import VOCABULARIES, count_tokens
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +68,23 @@ async def test_compact_schemas_of_real_tools_accept_and_refuse_the_same(tools: l
                 assert full.accepts(value) == compact.accepts(value), (tool["name"], mode, value)
                 comparisons += 1
     assert comparisons > 10_000
+
+
+@pytest.mark.parametrize("provider", [*REFUSED_BY, None])
+async def test_providers_take_the_portable_schemas_of_real_tools_which_accept_the_same_arguments(
+    tools: list[Json], provider: Provider | None
+) -> None:
+    comparisons = 0
+    for tool in tools:
+        schema = tool["inputSchema"]
+        portable = portable_schema(schema, provider)
+        checks = [check for name, check in REFUSED_BY.items() if provider in (name, None)]
+        assert [reason for check in checks for reason in check(portable)] == [], tool["name"]
+        own, rewritten = CompiledSchema(schema, "strict"), CompiledSchema(portable, "strict")
+        for value in _values(schema):
+            comparisons += 1
+            assert rewritten.accepts(value) or not isinstance(value, dict) or not own.accepts(value), tool["name"]
+    assert comparisons > 5_000
 
 
 async def test_a_hub_with_short_descriptions_and_compact_schemas_loses_no_argument(

@@ -1,0 +1,87 @@
+"""Lists tools to each client with input schemas that the provider of its models takes. Calls are not affected."""
+
+from __future__ import annotations
+
+from operator import is_not
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from mcp_hub.catalog import Catalog, CatalogEntry, Item
+from mcp_hub.catalog.entries import made_entry
+from mcp_hub.config.models import Config
+from mcp_hub.hub.exposure import MAX_CLIENT_NAME
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy.presentation import CLIENT_SCHEMAS, ClientSchemaForm
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import TOOLS
+
+if TYPE_CHECKING:
+    from mcp_hub.clients import Provider
+    from mcp_hub.hub.catalogs import Catalogs
+
+
+class ClientSchemas:
+    """Rewrites the input schemas of listed tools for the clients that need it. Belongs to the hub's loop."""
+
+    def __init__(self, form: ClientSchemaForm) -> None:
+        self.form = form
+        self._listings: WeakKeyDictionary[Catalog, dict[Provider | None, Catalog | None]] = WeakKeyDictionary()
+        """By the catalog and the provider, None for all of them; a listing is None if every tool stays as it is."""
+
+    async def listed(self, catalog: Catalog, envelope: Envelope) -> Catalog:
+        """Returns the catalog with the list of tools for a client: the same one if no schema has to be rewritten."""
+        provider = _provider_of(envelope) if self.form == "auto" else None
+        if provider is None and self.form != "portable":
+            return catalog
+        listings = self._listings.setdefault(catalog, {})
+        if provider not in listings:
+            listings[provider] = await in_thread(_listing, catalog, provider)
+        return listings[provider] or catalog
+
+    def facts(self, catalog: Catalog) -> list[dict[str, Any]]:
+        """Returns how many tools of a catalog are listed with another schema: the keys `clients`, `rewritten`, `of`."""
+        from mcp_hub.clients.table import CLIENTS
+
+        clients: dict[Provider | None, list[str]] = {None: ["every client"]} if self.form == "portable" else {}
+        for client in CLIENTS if self.form == "auto" else ():
+            if client.provider is not None:
+                clients.setdefault(client.provider, []).append(client.name)
+        entries = catalog.entries(TOOLS)
+        counts = {provider: sum(_for(entry, provider) is not entry for entry in entries) for provider in clients}
+        return [{"clients": clients[key], "rewritten": count, "of": len(entries)} for key, count in counts.items()]
+
+
+def _provider_of(envelope: Envelope) -> Provider | None:
+    from mcp_hub.clients.table import client_calling_itself
+
+    name = envelope.client_info.get("name") if envelope.client_info else None
+    client = client_calling_itself(name) if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else None
+    return client.provider if client is not None else None
+
+
+def _listing(catalog: Catalog, provider: Provider | None) -> Catalog | None:
+    entries = catalog.entries(TOOLS)
+    rewritten = [_for(entry, provider) for entry in entries]
+    return catalog.listing(rewritten) if any(map(is_not, rewritten, entries)) else None
+
+
+def _for(entry: CatalogEntry, provider: Provider | None) -> CatalogEntry:
+    """Returns the entry of a tool with a schema that the provider takes; the same one if it takes that of the entry."""
+    if provider not in entry.variants:
+        from mcp_hub.schema.portable_schema import portable_schema
+
+        schema = entry.wire["inputSchema"]
+        wire = {**entry.wire, "inputSchema": portable_schema(schema, provider)}
+        item = Item(entry.route, entry.route.name, wire)
+        is_same = wire["inputSchema"] is schema
+        entry.variants[provider] = None if is_same else made_entry(entry.exposed, item, wire, encode(wire), same=False)
+    return entry.variants[provider] or entry
+
+
+def adapt_schemas(catalogs: Catalogs, config: Config) -> None:
+    """Applies the form of schemas of a configuration to the lists of tools. Notifies clients if it has changed."""
+    form = CLIENT_SCHEMAS.of(config)
+    if form != catalogs.client_schemas.form:
+        catalogs.client_schemas = ClientSchemas(form)
+        catalogs.notify(frozenset({TOOLS}), lambda caller: True)
