@@ -6,15 +6,204 @@ Only `embedding`, which runs in a separate process, does input and output.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from heapq import merge
+from math import log
 from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.search.bm25f import Bm25f, Document
-from mcp_hub.search.name_search import NameIndex
 from mcp_hub.search.words import READING, STOP_WORDS, asks_for_change, stem, terms_of, words_of
+
+LEAST_SHORTENED: Final = 4
+"""The fewest letters by which the beginning of a name finds it."""
+LEAST_MISSPELLED: Final = 6
+"""The fewest letters of a query in which one may be wrong; in twice as many, two may."""
+LEAST_WORD: Final = 7
+"""The same for the correction of a word, as shorter words are often similar to others."""
+MAX_NAME_WORDS: Final = 6
+"""The most words of a query that may be a name as a whole."""
+_IDENTIFIER: Final = re.compile(r"[\w./:-]+")
+_NO_LETTER: Final = re.compile(r"[\W_]+")
+
+EXACT, SAME_LETTERS, SHORTENED, MISSPELLED = range(4)
+
+
+class NameIndex:
+    """The names of documents. Each has several: with and without the name of its server. Immutable."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, int] = {}
+        self._keys: dict[str, list[int]] = {}
+        """Documents by the letters and digits of their names."""
+        self._words: dict[str, str] = {}
+        """Words of names that are long enough to be misspelled, without a plural's `s`."""
+
+    @classmethod
+    def building(cls, names: Sequence[tuple[str, ...]]) -> Generator[None, None, NameIndex]:
+        """Indexes the names of documents, in steps. The first name of each is for calls."""
+        index = cls()
+        for number, spellings in enumerate(names):
+            yield
+            index._exact[spellings[0]] = number
+            for key in dict.fromkeys(map(_key, spellings)):
+                index._keys.setdefault(key, []).append(number)
+            for word in words_of(spellings[-1]):
+                if len(word) >= LEAST_MISSPELLED and word.isalpha():
+                    index._words.setdefault(word.rstrip("s"), word)
+        return index
+
+    def finding(self, query: str) -> Generator[None, None, dict[int, int]]:
+        """Returns {number: how well its name matches the query, from EXACT to MISSPELLED}, in steps."""
+        matches: dict[int, int] = {}
+
+        def add_matches(numbers: Sequence[int], rank: int) -> None:
+            for number in numbers:
+                matches[number] = min(rank, matches.get(number, rank))
+
+        identifiers = _IDENTIFIER.findall(query)
+        for identifier in identifiers:
+            if identifier in self._exact:
+                add_matches([self._exact[identifier]], EXACT)
+            elif "_" in identifier or len(identifiers) == 1:
+                add_matches(self._keys.get(_key(identifier), ()), SAME_LETTERS)
+        key = _key(query)
+        if not key or len(identifiers) > MAX_NAME_WORDS:
+            return matches
+        add_matches(self._keys.get(key, ()), SAME_LETTERS)
+        if matches:
+            return matches
+        is_single = len(identifiers) == 1
+        for name_key, numbers in self._keys.items():
+            yield
+            if is_single and len(key) >= LEAST_SHORTENED and name_key.startswith(key):
+                add_matches(numbers, SHORTENED)
+            elif len(key) >= LEAST_MISSPELLED and is_near(key, name_key, 1 + (len(key) >= 2 * LEAST_MISSPELLED)):
+                add_matches(numbers, MISSPELLED)
+        return matches
+
+    def correcting(self, word: str) -> Generator[None, None, str | None]:
+        """Returns the word of a name that is similar to a misspelled word, None if there is none, in steps."""
+        bare = word.rstrip("s")
+        if len(bare) >= LEAST_WORD and bare.isalpha():
+            for name_word, spelling in self._words.items():
+                yield
+                if is_near(bare, name_word, 1):
+                    return spelling
+        return None
+
+
+def _key(name: str) -> str:
+    return _NO_LETTER.sub("", name).casefold()
+
+
+def is_near(first: str, second: str, errors: int) -> bool:
+    """Returns whether at most `errors` letters are missing, wrong, extra or swapped. The first must be right."""
+    if abs(len(first) - len(second)) > errors or first[:1] != second[:1]:
+        return False
+    previous: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, first_letter in enumerate(first, 1):
+        before_previous, previous = previous, row
+        row = [i]
+        for j, second_letter in enumerate(second, 1):
+            best = min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (first_letter != second_letter))
+            if i > 1 and j > 1 and first_letter == second[j - 2] and first[i - 2] == second_letter:
+                best = min(best, before_previous[j - 2] + 1)
+            row.append(best)
+        if min(row) > errors:
+            return False
+    return row[-1] <= errors
+
+
+WEIGHTS: Final = (3.0, 1.5, 0.8, 0.4)
+"""Weight of a word in the name, in the description, in the texts about the server, and in the parameters."""
+K1: Final = 2.0
+"""How slowly repetitions of a word stop adding to the score. This and `B` are fitted on MetaTool."""
+B: Final = 0.3
+"""How much the length of a field counts against its words."""
+MAX_TERMS: Final = 2000
+"""Words of one field that count."""
+
+
+class Document:
+    """The terms of one document, by field: how often each is in it, and how many there are."""
+
+    __slots__ = ("counts", "lengths")
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.counts: list[Mapping[str, int]] = []
+        self.lengths: list[int] = []
+        for text in texts:
+            terms = terms_of(text)[:MAX_TERMS]
+            counts: dict[str, int] = {}
+            for term in terms:
+                counts[term] = counts.get(term, 0) + 1
+            self.counts.append(counts)
+            self.lengths.append(len(terms))
+
+
+class Bm25f:
+    """An index of documents, which are identified by their numbers. Immutable."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._postings: dict[str, tuple[array[int], array[float]]] = {}
+
+    @classmethod
+    def building(cls, documents: list[Document]) -> Generator[None, None, Bm25f]:
+        """Indexes documents, in steps, and empties the list, because freeing all at once takes long."""
+        index = cls(len(documents))
+        means = [0.0] * len(WEIGHTS)
+        for document in documents:
+            yield
+            for field, length in enumerate(document.lengths):
+                means[field] += length / len(documents)
+        while documents:
+            yield
+            document, number = documents.pop(), len(documents)
+            for term, frequency in _weighted_frequencies(document, means).items():
+                numbers, values = index._postings.setdefault(term, (array("I"), array("f")))
+                numbers.append(number)
+                values.append(frequency)
+        return index
+
+    def __contains__(self, term: str) -> bool:
+        return term in self._postings
+
+    def rarity(self, term: str) -> float:
+        """Returns the inverse document frequency of a term. An unknown term counts as one that no document has."""
+        document_frequency = len(self._postings[term][0]) if term in self._postings else 0
+        return log(1 + (self._size - document_frequency + 0.5) / (document_frequency + 0.5))
+
+    def scoring(self, terms: Iterable[str]) -> Generator[None, None, dict[int, float]]:
+        """Returns {number: score} of the documents that have a term of the query, in steps of one term.
+
+        A score is a share of the maximum for all terms: near 1, the document has every term many times.
+        """
+        scores: dict[int, float] = {}
+        query_terms = dict.fromkeys(terms)
+        total_rarity = sum(map(self.rarity, query_terms))
+        for term in query_terms:
+            yield
+            if term in self._postings:
+                rarity = self.rarity(term) / total_rarity
+                for number, frequency in zip(*self._postings[term], strict=True):
+                    scores[number] = scores.get(number, 0.0) + rarity * frequency / (K1 + frequency)
+        return scores
+
+
+def _weighted_frequencies(document: Document, means: Sequence[float]) -> dict[str, float]:
+    """Returns {term: its number in the document, weighted by field}."""
+    frequencies: dict[str, float] = {}
+    for weight, counts, length, mean in zip(WEIGHTS, document.counts, document.lengths, means, strict=True):
+        if length:
+            scale = weight / (1 - B + B * length / mean)
+            for term, count in counts.items():
+                frequencies[term] = frequencies.get(term, 0.0) + scale * count
+    return frequencies
+
 
 Json = Mapping[str, Any]
 
@@ -61,7 +250,7 @@ class SearchedTool(msgspec.Struct, frozen=True):
         return next(iter(words_of(self.names[-1])), "") in READING
 
     def fields(self) -> tuple[str, str, str, str]:
-        """Returns the texts of its fields, in the order of `bm25f.WEIGHTS`."""
+        """Returns the texts of its fields, in the order of `WEIGHTS`."""
         parameters = " ".join(f"{name} {text}" for name, text in self.parameters)
         return self.names[-1], self.description, f"{self.server} {self.about_server}", parameters[: 2 * MAX_TEXT]
 

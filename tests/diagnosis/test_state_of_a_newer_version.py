@@ -10,7 +10,7 @@ import pytest
 
 from mcp_hub.cli import BAD_INPUT, main
 from mcp_hub.config.models import Server
-from mcp_hub.hub.groups.state_file import GroupStateFile
+from mcp_hub.hub.groups import GroupStateFile
 from mcp_hub.oauth.token_store import SignIn, TokenStore, TokenStoreError
 from mcp_hub.version import VERSION
 from tests.fakes.client import write_config

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.observability.stalls import finished
-from mcp_hub.search import SearchedTool, SearchIndex
-from mcp_hub.search.name_search import is_near
+from mcp_hub.search import SearchedTool, SearchIndex, is_near
 
 NAMES = [
     "create_issue",

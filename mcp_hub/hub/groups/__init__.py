@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub import codes
@@ -13,11 +18,72 @@ from mcp_hub.config.root_rules import BASIC, ToolGroupSettings
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_tools
-from mcp_hub.hub.groups.state_file import GroupStateFile
 from mcp_hub.policy import Policy
 from mcp_hub.policy.group import GroupPolicy
 from mcp_hub.policy.sharing import EVERYBODY, Sharing
 from mcp_hub.security.lru import Lru
+from mcp_hub.security.private_files import PendingWrites, PrivateDirectory, newer_format
+from mcp_hub.text import printable
+
+STATE_FORMAT: Final = 1
+MAX_STATE_SIZE: Final = 1024 * 1024
+
+
+class GroupStateFile:
+    """The file that keeps the state of groups. It is written in threads, always with the newest state.
+
+    No method raises. A write that fails is retried as long as the hub runs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files = PrivateDirectory(path.parent)
+        self._writes = PendingWrites()
+        self._foreign = False
+        """Whether a newer version of the hub has written the file, which is not replaced then."""
+
+    def read(self) -> dict[str, bool]:
+        """Returns {group: whether it is active}. A file that cannot be used is logged and ignored."""
+        try:
+            value = json.loads(self._files.read(self._path.name, MAX_STATE_SIZE))
+            if newer := newer_format(value, STATE_FORMAT):
+                self._foreign = True
+                raise ValueError(newer)
+            groups = value["groups"]
+            if value["format"] != STATE_FORMAT or not all(isinstance(on, bool) for on in groups.values()):
+                raise ValueError("its content is not of this version")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+            text = "state_file is ignored, groups are as the configuration says: %s: %s"
+            log.warning(text, self._path.name, printable(str(error), 500))
+            return {}
+        return dict(groups)
+
+    def save(self, groups: Mapping[str, bool]) -> None:
+        """Schedules the state to be written."""
+        value = {"format": STATE_FORMAT, "groups": dict(groups)}
+        data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # no event loop runs yet, so nothing is blocked
+            with contextlib.suppress(OSError, ValueError):
+                self._write(data)
+                return
+        self._writes.put(
+            f"writing state_file {printable(self._path.name)}", partial(asyncio.to_thread, self._write, data)
+        )
+
+    def _write(self, data: bytes) -> None:
+        if self._foreign:
+            return
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files.write(self._path.name, data)
+
+    async def close(self) -> None:
+        """Waits until the state is written, for a bounded time."""
+        await self._writes.close()
+
 
 log = logging.getLogger("mcp_hub")
 

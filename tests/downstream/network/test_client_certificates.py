@@ -15,8 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.admission import check_listener
-from mcp_hub.downstream.peer_principals import PeerPrincipals
+from mcp_hub.downstream.admission import PeerPrincipals, check_listener
 from mcp_hub.transport.http1.peers import CertifiedPeer
 from tests.downstream.network.authority import Authority
 from tests.downstream.raw_http import Connection, Lines, Response, modern, request

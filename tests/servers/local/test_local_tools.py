@@ -13,7 +13,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from mcp_hub.servers.local.call_threads import THREADS
+from mcp_hub.servers.local.local_server import THREADS
 from tests.cli.test_commands import run
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, hub, spawned, write_config
 
