@@ -298,7 +298,7 @@ def _values_by_type(facts: Facts) -> dict[str, list[Any] | None]:
         is_narrowed = any(facts.get(key) not in (None, [], {}) for keys in _BY_TYPE.values() for key in keys)
         names = _NAMES.values() if is_narrowed else None
     elif names is None:
-        names = [_NAMES[type(value)] for value in values]
+        names = [_NAMES[type(value)] for value in values or ()]
     unique = dict.fromkeys(names or ())
     if "number" in unique:
         unique.pop("integer", None)
