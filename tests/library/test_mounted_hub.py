@@ -124,6 +124,30 @@ async def test_a_client_of_the_older_transport_is_sent_below_the_path_of_the_mou
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_profile_that_the_application_changes_holds_from_the_next_request(tmp_path: Path, era: str) -> None:
+    profile = "growing"
+
+    async def changing(headers: Mapping[str, str]) -> str:
+        return mcp_hub.Principal("alice", profile)
+
+    profiles = {"growing": {"tools": ["up/echo", "up/grow"]}, "quiet": {"tools": ["up/echo"]}}
+    servers = {"up": fake(session="client")}
+    hub = mcp_hub.asgi(write_config(tmp_path, servers, profiles=profiles), authenticate=changing)
+    async with served(hub) as base, visitor(base, era).http as http, asyncio.timeout(PATIENCE):
+        alice = Visitor(http, era)
+        await alice.begin()
+        assert await alice.text("up__grow", {"name": "echo", "definition": "changed"}) == "grown"
+        profile = "quiet"
+        if era == "handshake":
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            assert (await alice.post(message)).status_code == 404
+            alice = Visitor(http, era)
+            await alice.begin()
+        assert await alice.names("tools/list") == ["up__echo"]
+        assert await alice.text("up__echo", {"text": "a"}) == "a"
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_the_application_determines_the_principal_and_its_profile(tmp_path: Path, era: str) -> None:
     profiles = {"quiet": {"tools": ["up/echo"]}}
     hub = mcp_hub.asgi(write_config(tmp_path, {"up": fake()}, profiles=profiles), authenticate=by_name)
