@@ -169,8 +169,9 @@ class Catalog:
         for kind in (RESOURCES, TEMPLATES):
             for entry in self._index[kind].values():
                 yield
-                if entry.route.name.startswith(UI_SCHEME):
-                    opening.add(entry.route)
+                route = entry.route
+                if route.name.startswith(UI_SCHEME):
+                    opening.add(route)
         servers = {route.upstream for route in opening}
         for entry in self._index[TOOLS].values() if servers else ():
             yield

@@ -104,8 +104,9 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         local = {id for id, upstream in hub.upstreams.items() if upstream.server.tools_dir is not None}
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
         left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
-        listed = listed_to(hub.catalogs, preview=True)
-        rewritten = hub.catalogs.client_schemas.facts(hub.catalogs.everybodys)
+        catalogs = hub.catalogs
+        listed = listed_to(catalogs, preview=True)
+        rewritten = catalogs.client_schemas.facts(catalogs.everybodys)
         tokens = token_costs(hub, count_calls(config))
         return ServerReport(
             facts, items, _strangers(config, hub), left_out, listed, rewritten, tokens, broken or bool(left_out)
