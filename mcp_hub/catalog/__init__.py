@@ -268,10 +268,6 @@ class Catalog:
         """Returns the listed names of one kind, in their order."""
         return tuple(entry.exposed for entry in self._entries[kind])
 
-    def listed(self, kind: Kind) -> tuple[CatalogEntry, ...]:
-        """Returns the listed items of one kind, in their order."""
-        return self._entries[kind]
-
     def entry(self, kind: Kind, exposed: str) -> Json | None:
         """Returns one item as it is listed; it must not be mutated."""
         entry = self._index[kind].get(exposed)

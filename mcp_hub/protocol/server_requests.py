@@ -86,6 +86,8 @@ def missing_capability(capabilities: Mapping[str, Any], method: str, params: Map
 
 UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 """The extension for apps: `ui://` resources that show the results of tools."""
+SHOWS_APPS: Final[Json] = {"extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+"""Declared to servers whose clients are not known yet, as some list tools of apps only to clients that show apps."""
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension for tasks: calls that continue after their request was answered."""
 

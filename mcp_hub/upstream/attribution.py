@@ -26,6 +26,7 @@ from mcp_hub.protocol.server_requests import (
     CAPABILITY,
     ELICITATION_COMPLETE,
     ELICITATION_ID,
+    SHOWS_APPS,
     Asker,
     Json,
     forwarded_capabilities,
@@ -102,11 +103,11 @@ class ClientRegistry:
     async def shared_capabilities(self, server: Server) -> Json:
         """Returns the capabilities to declare on a shared session.
 
-        They are those of the only client, if there is one, else all that the entry allows.
+        They are those of the only client, if there is one, else all that the entry allows, and apps.
         """
         rules = rules_of(server)
         if not self.expected:
-            return {} if server.session == "client" else rules.everything()
+            return {} if server.session == "client" else {**rules.everything(), **SHOWS_APPS}
         await self._sole_introduced()
         return rules.filter_capabilities(self._declared(None))
 

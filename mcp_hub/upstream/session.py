@@ -18,6 +18,7 @@ from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Er
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import (
     FORWARDED_EXTENSIONS,
+    SHOWS_APPS,
     TASKS_EXTENSION,
     WATCHED_TASK,
     extension_settings,
@@ -46,9 +47,10 @@ LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
 _LISTING: Final = {
-    kind.list_method: Envelope(capabilities=with_extension({}, kind.extension)) for kind in KINDS if kind.extension
+    kind.list_method: Envelope(capabilities=with_extension({}, kind.extension) if kind.extension else SHOWS_APPS)
+    for kind in KINDS
 }
-"""The envelopes of requests for lists that belong to an extension: they declare that extension."""
+"""The envelopes of requests for lists: they declare the extension of their kind, or apps."""
 
 
 class Agreement(msgspec.Struct, frozen=True):

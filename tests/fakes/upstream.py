@@ -239,6 +239,8 @@ def skill(uri: str) -> dict:
 
 
 openings: list[str] = []
+client: dict = {}
+"""The capabilities that the client has declared."""
 
 
 def handle(message: dict, paused: bool = False) -> None:
@@ -250,6 +252,7 @@ def handle(message: dict, paused: bool = False) -> None:
         if method == "notifications/cancelled":
             cancelled.add(params.get("requestId"))
         return
+    client.update(meta.get("io.modelcontextprotocol/clientCapabilities") or params.get("capabilities") or {})
     openings.append("handshake" if method == "initialize" else "modern")
     if options.one_opening and modern and openings[0] == "handshake":
         send({"id": request_id, "error": {"code": -32600, "message": "this connection serves the handshake"}})
@@ -303,6 +306,8 @@ def handle(message: dict, paused: bool = False) -> None:
         return
     elif method == "tools/list":
         answer = page(params)
+        if options.apps_if_declared and "io.modelcontextprotocol/ui" not in client.get("extensions", {}):
+            answer["tools"] = [one for one in answer["tools"] if "ui" not in one.get("_meta", {})]
     elif method == "resources/list":
         if options.list_pause and not paused:
             _thread.start_new_thread(handle_later, (message,))

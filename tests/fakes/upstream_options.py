@@ -36,6 +36,7 @@ class Options:
     skills: str | None = None  # the URIs of the skills it lists in the modern era, a JSON list
     list_pause: float = 0.0  # so many seconds before its resources are listed
     grow_once_listed: bool = False  # one more tool, `meanwhile`, after the first list
+    apps_if_declared: bool = False  # list tools with an app only to a client that declares to show apps
     record: str | None = None  # append every received message to this file
 
     def __init__(self, argv: list[str]) -> None:

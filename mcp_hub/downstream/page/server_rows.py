@@ -258,7 +258,7 @@ class ServerRows:
 
 def _costs(catalog: Catalog) -> dict[str, ServerCost]:
     costs: dict[str, ServerCost] = {}
-    for entry in catalog.listed(TOOLS):
+    for entry in catalog.entries(TOOLS):
         cost = costs.setdefault(entry.route.upstream, ServerCost())
         cost.tools += 1
         cost.tokens += entry.tokens

@@ -123,7 +123,7 @@ class ToolsPart:
 
     def _rows(self, catalog: Catalog, principal: Principal, *, hidden: bool) -> Generator[None, None, list[Json]]:
         rows: list[Json] = []
-        for entry in catalog.listed(TOOLS)[:MAX_ROWS]:
+        for entry in catalog.entries(TOOLS)[:MAX_ROWS]:
             yield
             rows.append(_row(entry.exposed, entry.route, entry.wire, entry.tokens, None))
         if hidden:
@@ -135,7 +135,7 @@ class ToolsPart:
 
     def _unlisted(self, catalog: Catalog, principal: Principal) -> Generator[tuple[str, Item | None]]:
         """Yields the name and the item of each tool that a catalog does not list, and None for each that it does."""
-        listed_routes = {entry.route for entry in catalog.listed(TOOLS)}
+        listed_routes = {entry.route for entry in catalog.entries(TOOLS)}
         for upstream in list(self._hub.upstreams.values()):
             server = upstream.server
             for name, wire in list(upstream.lists_of(principal, TOOLS).tools.items()):

@@ -211,13 +211,13 @@ async def test_pinning_a_server_records_its_definitions_and_serves_its_tools(tmp
     marker = tmp_path / "more"
     servers = {"a": fake("--more-if", str(marker)), "b": fake()}
     async with served_hub(tmp_path, servers, pins="enforce") as served, served.looking() as page:
-        assert not served.hub.catalogs.of(None).listed(TOOLS)
+        assert not served.hub.catalogs.of(None).entries(TOOLS)
         outcome = await act(page, "pin", server="a")
         assert outcome["text"].startswith("pinned ")
         pins = json.loads((tmp_path / "servers.pins.json").read_text())["servers"]
         assert list(pins) == ["a"]
         async with asyncio.timeout(PATIENCE):
-            while not served.hub.catalogs.of(None).listed(TOOLS):
+            while not served.hub.catalogs.of(None).entries(TOOLS):
                 await asyncio.sleep(0)
         assert await text(page, "a__echo", {"text": "x"}) == "x"
         await act(page, "restart", server="b")

@@ -22,9 +22,16 @@ def tool(name: str, app: str | None = None, visibility: list[str] | None = None,
     return {"name": name, "description": f"does {name}", "inputSchema": {"type": "object"}, **meta, **fields}
 
 
-def server(directory: Path, name: str, *tools: Json, resources: tuple[Json, ...] = (), **entry: Any) -> Json:
+def server(
+    directory: Path,
+    name: str,
+    *tools: Json,
+    resources: tuple[Json, ...] = (),
+    options: tuple[str, ...] = (),
+    **entry: Any,
+) -> Json:
     """The entry of a server with these tools, whose calls answer with its name."""
     file = directory / f"{name}.json"
     result = {"content": [{"type": "text", "text": f"from {name}"}]}
     file.write_text(json.dumps({"tools": tools, "resources": resources, "templates": [], "result": result}))
-    return fake("--lists", str(file), **entry)
+    return fake("--lists", str(file), *options, **entry)

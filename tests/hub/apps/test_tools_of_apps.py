@@ -11,6 +11,7 @@ import pytest
 from mcp_hub.library import Hub
 from mcp_hub.protocol.era import CAPABILITIES_KEY
 from tests.fakes.client import RpcError, StdioClient, hub
+from tests.fakes.network import network_hub, sdk
 from tests.hub.apps.app_servers import APP, UI, server, tool
 from tests.hub.exposure.listing import META, many
 
@@ -83,3 +84,11 @@ async def test_a_short_list_has_the_tools_of_apps_if_the_client_shows_apps(tmp_p
             assert await listed_with(client, UI) == of_apps
     async with hub(tmp_path, servers, **settings) as client:
         assert await listed_with(client, {}) == META
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_shared_server_is_told_that_its_clients_may_show_apps(tmp_path: Path, era: str) -> None:
+    shared = server(tmp_path, "board", *BOARD, options=("--era", era, "--apps-if-declared"))
+    async with network_hub(tmp_path, {"board": shared}) as (_, url), sdk(f"{url}/mcp", era) as client:
+        listed = [entry.name for entry in (await client.list_tools()).tools]
+        assert listed == ["board__show", "board__move", "board__poll"]
