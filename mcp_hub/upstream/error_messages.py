@@ -27,7 +27,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
-from mcp_hub.transport import FrameTooLarge, LinkError, SignInNeeded, Unauthorized, Unwritable
+from mcp_hub.transport import FrameTooLarge, LinkError, SessionLost, SignInNeeded, Unauthorized, Unwritable
 
 SHOWN_LAST_WORDS: Final = 5
 """Lines of stderr that an error message quotes."""
@@ -117,7 +117,7 @@ class ErrorMessages:
             return SignInMissing(str(self.unavailable(self.explain(error))), server=self._id, executed=False)
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
-        is_rejected = error.status is not None and 400 <= error.status < 500
+        is_rejected = error.status is not None and 400 <= error.status < 500 and not isinstance(error, SessionLost)
         kind = RequestRejected if is_rejected else ServerUnavailable
         return kind(text, server=self._id, retry_after=error.retry_after, executed=error.executed)
 
