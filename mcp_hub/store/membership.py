@@ -77,11 +77,6 @@ Returns (owner, owner before, whether the object's state (KEYS[2]) notes that an
 ARGV[4] = 1 sets that note. A repeated attempt (ARGV[5]) gets the same reply again, as the first one may have been lost.
 """
 
-_RELEASE: Final = Script("""
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-return 1
-""")
-
 
 class Member(msgspec.Struct, frozen=True):
     """A replica that is alive."""
@@ -276,10 +271,6 @@ class Membership:
         args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own), attempt)
         owner, before, noted = await _CLAIM.run(self._store, [f"owner:{name}", f"state:{name}"], *args)
         return Claim(owner.decode("utf-8", "replace"), before.decode("utf-8", "replace"), bool(noted))
-
-    async def release(self, name: str) -> None:
-        """Gives up the object `name`, if this replica owns it. Raises StoreUnavailable."""
-        await _RELEASE.run(self._store, [f"owner:{name}"], self.me.owner)
 
     def find(self, owner: str) -> Member | None:
         """Returns the replica of an owner; None if it is not alive, or is this one."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from mcp_hub.store import Script, Store
@@ -81,23 +80,6 @@ class StoredStream:
         entries = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
         return self._events(entries)
 
-    async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
-        """Yields the events after a number as they arrive, until the stream ends.
-
-        Raises StoreUnavailable, and KeyError if some of the events are no longer stored.
-        """
-        while True:
-            events = await self.read(after)
-            if events is None:
-                raise KeyError(after)
-            for event in events:
-                if event.data is None:
-                    return
-                yield event
-                after = event.number
-            if not events:
-                await asyncio.sleep(LOOK_EVERY)
-
     def _events(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[StoredEvent]:
         events = []
         for id, fields in entries:
@@ -116,7 +98,3 @@ class StoredStream:
 
     def _place(self, number: int) -> str:
         return f"event {number} of {self._name}"
-
-    async def drop(self) -> None:
-        """Removes the stream. Raises StoreUnavailable."""
-        await self._store.execute("DEL", self._store.key(self._name), self._store.key(f"{self._name}:asked"))

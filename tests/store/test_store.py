@@ -201,7 +201,6 @@ async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_ke
         await stream.begin(b"[]")
         assert await stream.append(1, b"{}")
         assert await stream.read(0) == [StoredEvent(1, b"{}")]
-        await stream.drop()
         log = ChangeLog(store, lambda: keys)
         change = await log.append(Change("a", "reload", "", None))
         assert await log.read() == [change]
