@@ -340,7 +340,10 @@ class Engine:
 
         Raises UnknownName also for tools that only apps may call, and for names that only apps use.
         """
-        route = await self.route(kind, exposed, era, caller)
+        try:
+            route = await self.route(kind, exposed, era, caller)
+        except UnknownName:  # also an ambiguous name, which is one of apps
+            raise unknown_name(kind, exposed, era) from None
         tool = self.entry(kind, exposed, caller)
         if route.upstream != OWN and (tool is None or not may_call("model", tool)):
             raise unknown_name(kind, exposed, era)

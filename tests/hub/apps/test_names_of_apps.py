@@ -81,6 +81,14 @@ async def test_a_name_of_two_servers_is_that_of_the_only_app_this_session_has_op
         assert await answers(client, "move", "show") == ["ambiguous"] * 2
 
 
+async def test_a_model_learns_nothing_of_a_name_that_apps_share(tmp_path: Path) -> None:
+    servers = {name: server(tmp_path, name, tool("show", APP)) for name in ("one", "two")}
+    async with hub(tmp_path, servers, expose="search") as client:
+        for name in ("show", "none"):
+            answer = await client.start("tools/call", {"name": "hub_call", "arguments": {"tool": name}})
+            assert answer["error"] == {"code": -32602, "message": f"Unknown tool: {name}"}
+
+
 async def test_reading_its_resource_opens_an_app(tmp_path: Path) -> None:
     servers = {name: server(tmp_path, name, tool("show", APP), tool("move")) for name in ("one", "two")}
     async with hub(tmp_path, servers) as client:
