@@ -29,10 +29,14 @@ class ClientSchemas:
         self._listings: WeakKeyDictionary[Catalog, dict[Provider | None, Catalog | None]] = WeakKeyDictionary()
         """By the catalog and the provider, None for all of them; a listing is None if every tool stays as it is."""
 
-    async def listed(self, catalog: Catalog, envelope: Envelope) -> Catalog:
-        """Returns the catalog with the list of tools for a client: the same one if no schema has to be rewritten."""
-        provider = _provider_of(envelope) if self.form == "auto" else None
-        if provider is None and self.form != "portable":
+    async def listed(self, catalog: Catalog, provider: Provider | None) -> Catalog:
+        """Returns the catalog with the list of tools for a client of a provider; None: it is not known.
+
+        It is the same catalog if no schema has to be rewritten.
+        """
+        if self.form == "portable":
+            provider = None
+        elif provider is None or self.form == "original":
             return catalog
         listings = self._listings.setdefault(catalog, {})
         if provider not in listings:
@@ -52,7 +56,8 @@ class ClientSchemas:
         return [{"clients": clients[key], "rewritten": count, "of": len(entries)} for key, count in counts.items()]
 
 
-def _provider_of(envelope: Envelope) -> Provider | None:
+def provider_of(envelope: Envelope) -> Provider | None:
+    """Returns the provider of a client by the name that it gives itself; None if it is not known."""
     from mcp_hub.clients.table import client_calling_itself
 
     name = envelope.client_info.get("name") if envelope.client_info else None
