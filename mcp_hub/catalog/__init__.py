@@ -10,6 +10,7 @@ from copy import copy
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from mcp_hub import codes
 from mcp_hub.catalog import names
 from mcp_hub.catalog.entries import (
     CALL,
@@ -53,6 +54,9 @@ LEAST_PLACES: Final = 4_000
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """The most bytes of one page; a larger item has a page to itself."""
 
+SHOWN_LEFT_OUT: Final = 20
+"""Items of one upstream that the status names; `check` names them all."""
+
 
 class Catalog:
     """One merged view of all lists. It is immutable; equal inputs give equal fingerprints in any order of arrival."""
@@ -82,6 +86,8 @@ class Catalog:
         """Templates, those with the most literal characters first: `{+any}` gets only what no other one matches."""
         self._templated = 0
         """The number of upstreams that have templates."""
+        self._left_out: dict[str, list[str]] | None = None
+        """By upstream; None until it is asked for."""
         self._fingerprints: dict[Kind, str] = {}
         self._server_info = server_info
         self._ttl_ms = 0
@@ -95,6 +101,16 @@ class Catalog:
         """The names of tools that only a view hides, as none of their groups is active."""
         self.listings: dict[Any, Catalog] = {}
         """A cache of catalogs that `listing` has made from this one, for its callers."""
+
+    def left_out(self, upstream: str) -> list[str]:
+        """Returns which items of an upstream have a problem in themselves, and which; the first SHOWN_LEFT_OUT ones."""
+        if self._left_out is None:
+            self._left_out = {}
+            for finding in self.findings:
+                lines = self._left_out.setdefault(finding.upstream, [])
+                if finding.problem.code == codes.ITEM_LEFT_OUT and len(lines) < SHOWN_LEFT_OUT:
+                    lines.append(f"the {finding.kind} {finding.name}: {finding.problem}")
+        return self._left_out.get(upstream, [])
 
     @classmethod
     def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **options: Any) -> Catalog:

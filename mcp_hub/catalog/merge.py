@@ -35,6 +35,7 @@ from mcp_hub.protocol.kinds import (
     Kind,
     defect_in_steps,
     drop_nulls,
+    mend,
 )
 from mcp_hub.protocol.skill_entries import files_of
 
@@ -166,6 +167,10 @@ class Merge:
         data: bytes | None = None
         repaired = False
         problem = (yield from defect_in_steps(kind, wire)) if former is None else None
+        if problem is not None:
+            mended = yield from mend(kind, wire)
+            if mended is not wire and (yield from defect_in_steps(kind, mended)) is None:
+                wire, problem = mended, None
         if former is None and problem is None:
             without_nulls = drop_nulls(kind, wire)
             yield

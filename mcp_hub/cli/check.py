@@ -149,6 +149,8 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
             code = LOCAL_TOOLS_BROKEN if fact["local"] else LISTS_INCOMPLETE
             print(f"{fact['server']}: {with_code(printable(text, MAX_PROBLEM), code)}")
     for fact in facts:
+        if fact["mended"]:
+            print(f"{fact['server']}: {fact['mended']:,} items do not fit the specification and were mended")
         if fact["way"] not in (None, "direct"):
             print(f"{fact['server']}: reached {fact['way']}")
         if fact["argv"] is not None:

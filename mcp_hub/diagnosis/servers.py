@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
@@ -18,11 +19,12 @@ from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import listed_to
+from mcp_hub.observability.stalls import run_for
 from mcp_hub.policy.confirm import CONFIRM, CONFIRM_OF_SERVER, named_tools
 from mcp_hub.policy.fallback import FALLBACK
 from mcp_hub.policy.guard import GUARD
 from mcp_hub.policy.screen import what_is
-from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, mend
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
@@ -150,6 +152,7 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "way": None if server.url is None else printable(hub.dialer.egress(server).describe_route(server.url), 300),
         "session": server.session,
         **counts,
+        "mended": sum(_is_mended(kind, item) for kind, items in upstream.lists.items.items() for item in items),
         "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
@@ -158,6 +161,10 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "incomplete": [printable(text) for text in upstream.incomplete],
         "local": server.tools_dir is not None,
     }
+
+
+def _is_mended(kind: Kind, item: Any) -> bool:
+    return defect(kind, item) is not None and defect(kind, run_for(mend(kind, item), math.inf)[1]) is None
 
 
 def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | None:
@@ -244,6 +251,7 @@ def _findings_of(fact: Json) -> list[Finding]:
     if fact["state"] in CONNECTED_STATES:
         exposed, total = fact["exposed_tools"], fact["tools"]
         tools = f"{exposed} tool{'s' * (exposed != 1)}" if exposed == total else f"{exposed} of {total} tools"
+        tools += f", {fact['mended']} items mended" if fact["mended"] else ""
         route = f" {fact['way']}" if fact["way"] not in (None, "direct") else ""
         findings.append(ok(server, f"{tools}, connected{route} in {fact['seconds']:.1f} s"))
         if problem is not None:

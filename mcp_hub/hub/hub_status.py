@@ -103,7 +103,9 @@ class Status:
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
             "code": code_of(upstream.error),
             "stderr": [line[:MAX_LINE] for line in upstream.last_words[-SHOWN_LINES:]],
-            "incomplete": [printable(text) for text in upstream.incomplete],
+            "incomplete": [
+                printable(text) for text in (*upstream.incomplete, *self._hub.catalog.left_out(upstream.server.id))
+            ],
         }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mcp_hub.catalog import CatalogSource, Item, Route
-from mcp_hub.protocol.kinds import KINDS, Kind
+from mcp_hub.protocol.kinds import KINDS, Kind, name_of
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.list_store import RawLists
 
@@ -120,6 +120,5 @@ def _defined(item: Item, definitions: dict[Route, list[Item]]) -> Item:
 
 def _items(upstream: Upstream, lists: RawLists, kind: Kind) -> Iterator[Item]:
     for wire in lists.items.get(kind, ()):
-        name = wire.get(kind.name_key) if isinstance(wire, dict) else None
-        text = name if isinstance(name, str) else ""
-        yield Item(Route(upstream.server.id, kind, text), text, wire)
+        name = name_of(kind, wire)
+        yield Item(Route(upstream.server.id, kind, name), name, wire)

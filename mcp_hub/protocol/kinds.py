@@ -102,7 +102,12 @@ SKILLS: Final = Kind(
 """Skills are directories of resources, so the notification of resources covers them too."""
 KINDS: Final = (TOOLS, RESOURCES, TEMPLATES, PROMPTS, SKILLS)
 
-_NUMBER: Final = (int, float)
+
+class _Number(NamedTuple):
+    description: str
+    lowest: float = -math.inf
+    highest: float = math.inf
+    is_whole: bool = False
 
 
 class _Object(NamedTuple):
@@ -127,7 +132,7 @@ class _Matching(NamedTuple):
     description: str
 
 
-Shape = type | tuple[type, ...] | frozenset[str] | _Object | _ListOf | _MapOf | _Matching
+Shape = type | tuple[type, ...] | frozenset[str] | _Number | _Object | _ListOf | _MapOf | _Matching
 
 _ICONS: Final = _ListOf(
     _Object({"src": str, "mimeType": str, "sizes": _ListOf(str), "theme": frozenset({"light", "dark"})}, needs=("src",))
@@ -158,7 +163,7 @@ _TIME: Final = re.compile(
 _AUDIENCE: Final = _Object(
     {
         "audience": _ListOf(frozenset({"user", "assistant"})),
-        "priority": _NUMBER,
+        "priority": _Number("between 0 and 1", 0, 1),
         "lastModified": _Matching(_TIME, "a date, a time and its offset"),
     }
 )
@@ -167,7 +172,7 @@ _RESOURCE: Final[dict[str, Shape]] = {
     "uri": _Matching(_URI, "a URI with a scheme"),
     "name": str,
     "mimeType": str,
-    "size": _NUMBER,
+    "size": _Number("a whole number", is_whole=True),
     "annotations": _AUDIENCE,
 }
 _ANY_URI: Final = re.compile(r"[^\ud800-\udfff]+", re.DOTALL)
@@ -193,7 +198,6 @@ _SHAPE_NAMES: Final[dict[Any, str]] = {
     str: "a text",
     dict: "an object",
     bool: "true or false",
-    _NUMBER: "a number",
     (dict, bool): "a schema",
 }
 
@@ -235,7 +239,7 @@ def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:
                 problem = problem or _first_misfit(field_shape.shape, members[start : start + _STEP], key, start)
     if problem is not None:
         return f"its {problem}"
-    return (yield from skill_entries.defect_in_steps(item)) if kind is SKILLS else _out_of_range(kind, item)
+    return (yield from skill_entries.defect_in_steps(item)) if kind is SKILLS else None
 
 
 def overlong_name(kind: Kind, item: Any) -> str | None:
@@ -243,16 +247,6 @@ def overlong_name(kind: Kind, item: Any) -> str | None:
     name = item.get(kind.name_key) if isinstance(item, dict) else None
     if isinstance(name, str) and len(name) > MAX_NAME:
         return f"{kind.name_key} is longer than {MAX_NAME:,} characters"
-    return None
-
-
-def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
-    size = item.get("size")
-    if kind is RESOURCES and isinstance(size, float) and not size.is_integer():
-        return "its size is not a whole number"
-    priority = (item.get("annotations") or {}).get("priority")
-    if kind in (RESOURCES, TEMPLATES) and priority is not None and not 0 <= priority <= 1:
-        return "its annotations.priority is not between 0 and 1"
     return None
 
 
@@ -277,11 +271,15 @@ def _misfit(shape: Shape, value: Any, path: str) -> str | None:
     if isinstance(shape, _Matching):
         fits = isinstance(value, str) and shape.pattern.fullmatch(value) is not None
         return None if fits else f"{path} is not {shape.description}"
+    if isinstance(shape, _Number):
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and shape.lowest <= value <= shape.highest
+        fits = fits and _is_finite(value) and not (shape.is_whole and value % 1)
+        return None if fits else f"{path} is not {shape.description}"
     if isinstance(shape, frozenset):
         fits = isinstance(value, str) and value in shape
         return None if fits else f"{path} is not " + " or ".join(repr(choice) for choice in sorted(shape))
     fits = isinstance(value, shape) and (shape is bool or shape == (dict, bool) or not isinstance(value, bool))
-    return None if fits and _is_finite(value) else f"{path} is not {_SHAPE_NAMES[shape]}"
+    return None if fits else f"{path} is not {_SHAPE_NAMES[shape]}"
 
 
 def _misfit_of_object(shape: _Object, value: Any, path: str) -> str | None:
@@ -321,6 +319,65 @@ def _all_plain(shape: Shape, values: Collection[Any]) -> bool:
 
 def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def name_of(kind: Kind, item: Any) -> str:
+    """Returns the name or URI by which a server knows an item, for a prompt without a name its title; "" for none."""
+    keys = (kind.name_key, "title") if kind is PROMPTS else (kind.name_key,)
+    texts = (item.get(key) for key in keys) if isinstance(item, dict) else ()
+    return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def mend(kind: Kind, item: Any) -> Generator[None, None, Any]:
+    """Returns an item that has a defect without it, where its meaning stays the same; else the item. Done in steps.
+
+    Optional fields that do not fit the specification are dropped, an input schema gets `type: object`, and a missing
+    name becomes the title or URI.
+    """
+    if not isinstance(item, dict):
+        return item
+    named = item
+    if kind is TOOLS:
+        named = {**item, "inputSchema": _object_schema(item.get("inputSchema"))}
+    elif not (isinstance(item.get("name"), str) and item["name"]):
+        named = {**item, "name": name_of(PROMPTS, {"title": item.get("title")}) or name_of(kind, item)}
+    fitted = yield from _fitted(_SHAPES[kind.name], named)
+    return item if fitted is None else fitted
+
+
+def _object_schema(schema: Any) -> Any:
+    """Returns an input schema with `type: object` if it allows objects: arguments are always one."""
+    if schema is None or schema is True or schema == []:  # some languages write an empty object so
+        return {"type": "object"}
+    if not isinstance(schema, dict):
+        return schema
+    types = schema.get("type")
+    choices = types if isinstance(types, list) else [types]
+    allows = None in choices or any(isinstance(choice, str) and choice.lower() == "object" for choice in choices)
+    return {**schema, "type": "object"} if allows else schema
+
+
+def _fitted(shape: Shape, value: Any) -> Generator[None, None, Any]:
+    """Returns a value without the optional members that do not fit the shape; None if it does not fit itself."""
+    if isinstance(shape, _Object) and isinstance(value, dict):
+        fitted = {}
+        for key in shape.fields.keys() & value.keys():
+            fitted[key] = yield from _fitted(shape.fields[key], value[key])
+        if any(fitted.get(key) is None for key in shape.needs):
+            return None
+        return {k: fitted.get(k, v) for k, v in value.items() if k not in fitted or fitted[k] is not None}
+    if isinstance(shape, _MapOf) and value == []:
+        return {}
+    if isinstance(shape, _ListOf | _MapOf) and isinstance(value, list if isinstance(shape, _ListOf) else dict):
+        members: dict[Any, Any] = {}
+        for number, (key, member) in enumerate(value.items() if isinstance(value, dict) else enumerate(value)):
+            if number % _STEP == 0:
+                yield
+            members[key] = yield from _fitted(shape.shape, member)
+        if isinstance(shape, _MapOf):
+            return {key: {} if member is None else member for key, member in members.items()}
+        return [member for member in members.values() if member is not None]
+    return value if _misfit(shape, value, "") is None else None
 
 
 def drop_nulls(kind: Kind, item: dict[str, Any]) -> dict[str, Any]:

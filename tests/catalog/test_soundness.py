@@ -136,7 +136,7 @@ PATHS = [
     (TOOLS, ("title",), ["T"], "its title is not a text"),
     (RESOURCES, ("uri",), "no scheme", "its uri is not a URI with a scheme"),
     (RESOURCES, ("uri",), "x:\ud800", "its uri is not a URI with a scheme"),
-    (RESOURCES, ("size",), True, "its size is not a number"),
+    (RESOURCES, ("size",), True, "its size is not a whole number"),
     (RESOURCES, ("size",), 1.5, "its size is not a whole number"),
     (RESOURCES, ("annotations", "priority"), 2, "its annotations.priority is not between 0 and 1"),
     (RESOURCES, ("annotations", "lastModified"), "today", OFFSET),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub import codes
 from mcp_hub.cli import COMMANDS
 from tests.fakes.client import HUB, PATIENCE, fake, write_config
 
@@ -346,3 +347,16 @@ def test_check_names_the_file_of_local_tools_that_fails_to_import(tmp_path: Path
 def test_the_version_is_printed() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, "mcp-hub 0.1.0\n")
+
+
+def test_check_counts_what_was_mended_and_names_what_is_left_out(tmp_path: Path) -> None:
+    lists = tmp_path / "lists.json"
+    contradiction = {"name": "no", "inputSchema": {"type": "string"}}
+    lists.write_text(json.dumps({"tools": [{"name": "bare"}, contradiction], "prompts": [{"title": "P"}]}))
+    config = write_config(tmp_path, {"up": fake("--lists", str(lists))})
+    facts = json.loads(run("check", "--json", "--config", str(config)).stdout)
+    (server,) = facts["servers"]
+    assert (server["mended"], server["exposed_tools"], server["tools"]) == (2, 1, 2)
+    (finding,) = facts["findings"]
+    assert (finding["name"], finding["code"]) == ("no", codes.ITEM_LEFT_OUT)
+    assert "up: 2 items" in run("check", "--config", str(config)).stdout

@@ -118,7 +118,7 @@ class ServerRows:
                 cost.tools,
                 cost.tokens,
             ),
-            *(self._hub.rules.breaker_state(id), tuple(upstream.incomplete), self._pin_problems(id)),
+            *(self._hub.rules.breaker_state(id), tuple(self._incomplete(upstream)), self._pin_problems(id)),
         )
         owner = "" if viewer.admin else viewer.principal
         cached = self._rows.get((owner, id))
@@ -199,13 +199,16 @@ class ServerRows:
         }
         return row | shown_object(details)
 
+    def _incomplete(self, upstream: Upstream) -> list[str]:
+        return [*upstream.incomplete, *self._hub.catalog.left_out(upstream.server.id)]
+
     def _details_for_admins(self, upstream: Upstream, session: UpstreamSession | None) -> Json:
         pins = [f"{kind} {name}: {text}" for kind, name, text in self._pin_problems(upstream.server.id)[:MAX_FINDINGS]]
         return {
             "restarts": max(0, upstream.starts - 1),
             "stderr": list(upstream.last_words[-MAX_LINES:]),
             "pins": [printable(text) for text in pins],
-            "incomplete": [printable(text) for text in upstream.incomplete[:MAX_FINDINGS]],
+            "incomplete": [printable(text) for text in self._incomplete(upstream)[:MAX_FINDINGS]],
             "pid": session.pid if session is not None else None,
             "running": upstream.calls.count,
         }

@@ -219,3 +219,12 @@ async def test_a_hub_that_ends_while_hubs_are_looked_for_does_not_hide_the_other
         monkeypatch.setattr(Path, "glob", glob_with_an_ended_hub)
         hubs = await asyncio.to_thread(lambda: list(hub_status.running_hubs()))
     assert hubs == [{"pid": 4711}]
+
+
+async def test_status_names_the_items_that_are_left_out(tmp_path: Path, run_dir: Path) -> None:
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [{"name": "no", "inputSchema": {"type": "string"}}, {"name": "bare"}]}))
+    async with hub(tmp_path, {"up": fake("--lists", str(lists))}) as client:
+        assert await client.tool_names() == ["up__bare"]
+        (note,) = (await until(client, lambda servers: servers["up"]["incomplete"]))["up"]["incomplete"]
+    assert note.startswith("the tool no: ")
