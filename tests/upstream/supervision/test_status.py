@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.hub import hub_status
-from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
+from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, hub, spawned, write_config
 from tests.fakes.network import network_hub
 
 pytestmark = pytest.mark.anyio
