@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.models import LIST_WAIT
 from mcp_hub.editing import Syntax
 
 System = Literal["linux", "macos", "windows"]
@@ -47,6 +48,8 @@ class Client(msgspec.Struct, frozen=True):
     """The command of a client that is run at a terminal."""
     start_limit: float | None = None
     """Seconds that it waits for a server to start; None if its documentation does not say."""
+    first_list: float | None = None
+    """Seconds from its start until it begins without a server that has not listed its tools; None: `start_limit`."""
     calls_itself: tuple[str, ...] = ()
     """The names that it gives in its `clientInfo`, in lower case."""
     defers: bool = False
@@ -61,6 +64,11 @@ class Client(msgspec.Struct, frozen=True):
     """The provider of its models; None if that depends on its settings."""
     instead: str | None = None
     """The client's own command to add a server, to suggest if its file cannot be edited."""
+
+    @property
+    def list_wait(self) -> float:
+        """Seconds from the start of the hub's process in which the first list may come: it needs a fifth to arrive."""
+        return min(self.first_list or LIST_WAIT, 0.8 * (self.start_limit or LIST_WAIT * 2))
 
     @property
     def short_path(self) -> bool:

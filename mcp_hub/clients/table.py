@@ -31,7 +31,7 @@ CLIENTS: Final = (
         "claude-code", "Claude Code", ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
         ("{CLAUDE_CONFIG_DIR}", "{home}/.claude"), form="stdio", project_files=(".mcp.json",), program="claude",
         start_limit=30, instead="claude mcp add --scope user", calls_itself=("claude-code",), defers=True, passes=_ALL,
-        provider="anthropic",
+        provider="anthropic", first_list=1.2,
     ),
     Client(
         "vscode", "VS Code", (f"{_CODE}/mcp.json",), (_CODE,), ("servers",), form="stdio",
@@ -46,7 +46,7 @@ CLIENTS: Final = (
         "codex", "Codex", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"),
         ("{CODEX_HOME}", "{home}/.codex"), ("mcp_servers",), "toml", off=("enabled", False),
         project_files=(".codex/config.toml",), program="codex", start_limit=10,
-        calls_itself=("codex-mcp-client", "codex"), defers=True, provider="openai",
+        calls_itself=("codex-mcp-client", "codex"), defers=True, provider="openai", first_list=0.6,
     ),
     Client(
         "gemini", "Gemini CLI", ("{GEMINI_CLI_HOME}/.gemini/settings.json", "{home}/.gemini/settings.json"),

@@ -28,6 +28,7 @@ from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, mend
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 
 MAX_WORD: Final = 4000
@@ -90,6 +91,7 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
     config = loaded.config
     async with Engine(config) as hub:
         await connect(hub)
+        _keep_catalogs(hub)
         redaction = Redactor(secrets_of(config))
         facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
         items = trust_findings(hub) + [
@@ -113,6 +115,17 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         return ServerReport(
             facts, items, _strangers(config, hub), left_out, listed, rewritten, tokens, broken or bool(left_out)
         )
+
+
+def _keep_catalogs(hub: Engine) -> None:
+    """Keeps what the servers list, so that the first start of a client has it at once."""
+    config = hub.generation.config
+    cache = CatalogCache(config.cache_dir or default_directory())
+    for upstream in hub.upstreams.values():
+        agreement = upstream.agreement
+        if agreement is not None and upstream.state in CONNECTED_STATES and not upstream.lists.shortfalls:
+            lists = {kind.name: upstream.lists.items.get(kind, []) for kind in KINDS}
+            cache.save(upstream.server, agreement.to_cache(lists))
 
 
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:

@@ -128,7 +128,7 @@ class Methods:
         cursor = exchange.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
-        catalog = await self._catalogs.settled_for(exchange.key)
+        catalog = await self._catalogs.settled_for(exchange.key, exchange.envelope)
         exposure = self._catalogs.exposure
         # This is `exposure.concerns` inlined, as every list request passes here.
         is_large = exposure is not None and (

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping
 from functools import partial
 from operator import eq
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
 from mcp_hub.catalog.entries import log_findings
+from mcp_hub.config.models import LIST_WAIT
 from mcp_hub.hub.client_schemas import ClientSchemas
-from mcp_hub.hub.exposure import OWN_NAMES, CallerViews, Exposure
+from mcp_hub.hub.exposure import OWN_NAMES, CallerViews, Exposure, first_list_wait
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
+from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
@@ -44,7 +50,7 @@ Visible = Callable[[Route, str | None], bool]
 class Catalogs:
     """Builds and caches the catalogs from what `show` was given last, and reports changes to watchers."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
+    def __init__(self, info: dict[str, Any], began: float) -> None:
         self._upstreams: Mapping[str, Upstream] = {}
         self._shape: Shape = as_they_are
         self._is_visible: Visible = lambda route, profile: True
@@ -85,8 +91,11 @@ class Catalogs:
         """Whether a client has seen a list, or a call was routed by one."""
         self._settled: Mapping[str, Upstream] | None = None
         """The upstreams in force, once each has connected or failed."""
-        self._list_wait = 0.0
+        self._began = began
+        self._list_wait: float | None = None
         self._list_deadline: float | None = None
+        """With `list_wait` in the configuration: until when the first list waits."""
+        self._late_timer: asyncio.TimerHandle | None = None
         self._hurry_event = asyncio.Event()
 
     def show(
@@ -95,7 +104,7 @@ class Catalogs:
         shape: Shape,
         is_visible: Visible,
         on_conflict: OnConflict,
-        list_wait: float,
+        list_wait: float | None,
         on_built: Callable[[], None],
         view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
@@ -104,7 +113,8 @@ class Catalogs:
         """Takes over a generation: its upstreams and `profiles`, its policies as `shape`, `is_visible` for profiles.
 
         Catalogs of profiles that it does not have are dropped, and made again only if somebody asks for them.
-        `view`: as in `replace_view`. `on_built()` is called after each build. `list_wait`: seconds of `settled_for`.
+        `view`: as in `replace_view`. `on_built()` is called after each build.
+        `list_wait`: seconds that the first list waits; None: by client.
         """
         self._list_wait = list_wait
         self._upstreams, self._shape, self._is_visible = upstreams, shape, is_visible
@@ -152,6 +162,8 @@ class Catalogs:
             self._rebuild_timer.cancel()
         if self._build_task is not None:
             self._build_task.cancel()
+        if self._late_timer is not None:
+            self._late_timer.cancel()
 
     @property
     def everybodys(self) -> Catalog:
@@ -169,11 +181,15 @@ class Catalogs:
             if self._build_task is not None:
                 await asyncio.wait({self._build_task}, timeout=max(0.0, deadline - time.monotonic()))
 
-    async def settled_for(self, caller: Hashable | None) -> Catalog:
-        """Returns a caller's catalog once all upstreams have connected or failed, or `list_wait` is over."""
+    async def settled_for(self, caller: Hashable | None, envelope: Envelope | None = None) -> Catalog:
+        """Returns a caller's catalog once all upstreams have connected or failed, or its time for that is over.
+
+        Args:
+            envelope: that of the client's request, by whose name the time is chosen.
+        """
         if self._upstreams is not self._settled:
-            await self._wait_for_all(self._upstreams)
-        catalog = await self.built_for(caller, self._list_wait)
+            await self._wait_for_all(self._upstreams, envelope)
+        catalog = await self.built_for(caller, LIST_WAIT if self._list_wait is None else self._list_wait)
         self.is_in_use = True
         return catalog
 
@@ -185,11 +201,17 @@ class Catalogs:
             catalog = self.of(caller)
         return catalog
 
-    async def _wait_for_all(self, upstreams: Mapping[str, Upstream]) -> None:
-        if self._list_deadline is None:
-            self._list_deadline = time.monotonic() + self._list_wait
-        outcomes = [upstream.settled for upstream in upstreams.values()]
-        await self.wait_for(outcomes, self._list_deadline - time.monotonic())
+    async def _wait_for_all(self, upstreams: Mapping[str, Upstream], envelope: Envelope | None) -> None:
+        pending = [upstream for upstream in upstreams.values() if not upstream.settled.is_set()]
+        if self._list_wait is not None:
+            deadline = self._list_deadline = self._list_deadline or time.monotonic() + self._list_wait
+        else:
+            deadline = self._began + (first_list_wait(envelope) if pending else 0.0)
+            if self._late_timer is None:
+                after = max(0.0, deadline - time.monotonic())
+                self._late_timer = asyncio.get_running_loop().call_later(after, _note_late, upstreams)
+            pending = [upstream for upstream in pending if not upstream.list_store.was_late]
+        await self.wait_for([upstream.settled for upstream in pending], deadline - time.monotonic())
         if all(upstream.settled.is_set() for upstream in upstreams.values()):
             self._settled = upstreams
 
@@ -405,6 +427,21 @@ class Catalogs:
 _TOOLS: Final = frozenset({TOOLS})
 _NOTHING: Final = Catalog.build(())
 """The catalog of a profile until it has been built."""
+
+
+def _note_late(upstreams: Mapping[str, Upstream]) -> None:
+    """Notes on disk which upstreams were too late for the first list, so that the next start does not wait for them."""
+    for upstream in upstreams.values():
+        upstream.list_store.note_late(late=not upstream.settled.is_set())
+
+
+def process_age() -> float:
+    """Returns the seconds since this process began; 0.0 where the system does not tell."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+            return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    return 0.0
 
 
 def _has_profile(profile: str | None, caller: Hashable | None) -> bool:

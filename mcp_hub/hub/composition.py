@@ -19,7 +19,7 @@ from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.catalogs import Catalogs
+from mcp_hub.hub.catalogs import Catalogs, process_age
 from mcp_hub.hub.generations import Generation, Generations
 from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
 from mcp_hub.hub.relay import Relay
@@ -107,7 +107,8 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     environ, cache, functions = options.get("environ"), options.get("kept"), options.get("functions")
     one_client = options.get("one_client", False)
     info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
-    catalogs = Catalogs(info)
+    # A client that starts the hub waits for it from then on.
+    catalogs = Catalogs(info, time.monotonic() - (process_age() if one_client else 0.0))
     uris, labels = UriMap(catalogs.of), RecordLabels()
 
     def sees(caller: Hashable | None, upstream: str) -> bool:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry, Route
-from mcp_hub.config.models import Config
+from mcp_hub.config.models import LIST_WAIT, Config
 from mcp_hub.config.settings import Exposed
 from mcp_hub.observability.stalls import finished, in_slices
 from mcp_hub.policy.patterns import Patterns
@@ -314,6 +314,12 @@ def _key_of(envelope: Envelope) -> _ClientKey:
     name = envelope.client_info.get("name") if envelope.client_info else None
     shows_apps = extension_settings(envelope.capabilities, UI_EXTENSION) is not None
     return _ClientKey(name if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else "", shows_apps)
+
+
+def first_list_wait(envelope: Envelope | None) -> float:
+    """Returns the seconds from the start of the hub in which a client needs its first list."""
+    client = _client_calling_itself(_key_of(envelope).name) if envelope is not None else None
+    return client.list_wait if client is not None else LIST_WAIT
 
 
 def _client_calling_itself(name: str) -> Client | None:

@@ -85,7 +85,7 @@ class Upstream:
         self._health = lifecycle.HealthMonitor(server.health, self._well, self.list_store.refresh_all)
         self.messages = ErrorMessages(server)
         self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, self._existing)
-        self._dialer = dialer
+        self._dialer, self._clients = dialer, clients
         updated = self.subscriptions.updated
         self._opener = SessionOpener(server, dialer, info, clients, starts, updated, self.messages, self._health)
         self.era_sessions = EraSessions(server, self._opener, self.list_store.notified, self.messages)
@@ -108,8 +108,8 @@ class Upstream:
         if self.state is UpstreamState.DISABLED:
             self.cache_checked.set()
             return
-        if not self.list_store.is_cache_large:
-            self._begin_with(self.list_store.load())
+        if not self.list_store.is_cache_large and not self._clients.expected:
+            self._begin_with(self.list_store.load({} if self.server.session == "client" else None))
         self._task = BACKGROUND.keep(f"upstream {self.server.id}", self._live)
 
     def wake(self) -> None:
@@ -186,7 +186,8 @@ class Upstream:
     async def _live(self) -> None:
         try:
             if not self.cache_checked.is_set():
-                self._begin_with(await self.list_store.load_in_thread())
+                declared = await self._clients.shared_capabilities(self.server)
+                self._begin_with(await self.list_store.load_in_thread(declared))
             while not self.left_out:
                 await self._wake.wait()
                 self._wake.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import logging
 import secrets
 from functools import partial
@@ -23,6 +24,8 @@ from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.upstream")
+
+Json = dict[str, Any]
 
 FORMAT: Final = 3
 """Part of the digest in every file name, so that files of another format are not found."""
@@ -59,12 +62,22 @@ class CatalogCache:
         self._secret: bytes | None = None
         self._writes = PendingWrites()
 
-    def load(self, server: Server) -> CachedCatalog | None:
-        """Returns what is cached for exactly this entry; None if there is nothing usable."""
+    def load(self, server: Server, declared: Json | None = None) -> CachedCatalog | None:
+        """Returns what is cached for exactly this entry; None if there is nothing usable.
+
+        Args:
+            declared: the client capabilities that the server will be told, as it may list by them. If nothing is
+                cached for them, it is what was cached last. None: that.
+        """
+        if declared is not None and (cached := self._load(server, declared)) is not None:
+            return cached
+        return self._load(server, None)
+
+    def _load(self, server: Server, declared: Json | None) -> CachedCatalog | None:
         if not server.keep_catalog:
             return None
         try:
-            data = self._files.read(self._name(server), MAX_SIZE)
+            data = self._files.read(self._name(server, declared), MAX_SIZE)
         except (OSError, ValueError) as error:
             # It is normal that there is no file yet; any other failure deserves a warning.
             level = logging.DEBUG if isinstance(error, FileNotFoundError) else logging.WARNING
@@ -82,24 +95,30 @@ class CatalogCache:
         except (OSError, ValueError):
             return 0
 
-    def save(self, server: Server, cached: CachedCatalog) -> None:
-        """Saves a catalog. If the disk is full or read-only, the newest catalog of each server is tried again later."""
+    def save(self, server: Server, cached: CachedCatalog, declared: Json | None = None) -> None:
+        """Saves a catalog. If the disk is full or read-only, the newest catalog of each server is tried again later.
+
+        Args:
+            declared: the client capabilities that the server was told; None: all that a client may have.
+        """
         if not server.keep_catalog:
             return
-        label = f"keeping the catalog of {printable(server.id)}"
+        if declared is not None:
+            self.save(server, cached)  # better than nothing for other clients
+        label = f"keeping the catalog of {printable(server.id)}{' for a client' if declared is not None else ''}"
         if label not in self._writes:
             try:
-                self._write(server, cached)
+                self._write(server, cached, declared)
                 return
             except (OSError, ValueError) as error:
                 log.debug("%s: %s", label, error)
-        self._writes.put(label, partial(asyncio.to_thread, self._write, server, cached))
+        self._writes.put(label, partial(asyncio.to_thread, self._write, server, cached, declared))
 
     async def close(self) -> None:
         """Tries once more, for a bounded time, to save what could not be saved."""
         await self._writes.close()
 
-    def _write(self, server: Server, cached: CachedCatalog) -> None:
+    def _write(self, server: Server, cached: CachedCatalog, declared: Json | None) -> None:
         try:
             data = encode({"format": FORMAT, **{field: getattr(cached, field) for field in cached.__struct_fields__}})
         except FrameError as error:
@@ -108,12 +127,30 @@ class CatalogCache:
         if len(data) > MAX_SIZE:
             log.warning("the catalog of %s is larger than %d bytes and is not cached", server.id, MAX_SIZE)
             return
-        self._files.write(self._name(server), data)
+        self._files.write(self._name(server, declared), data)
 
-    def forget(self, server: Server) -> None:
-        """Deletes what is cached for exactly this entry."""
+    def was_late(self, server: Server) -> bool:
+        """Returns whether the server came too late for the first list of the last start."""
+        try:
+            return bool(self._files.size(self._name(server, late=True)))
+        except (OSError, ValueError):
+            return False
+
+    def note_late(self, server: Server, *, late: bool) -> None:
+        """Notes whether the server came too late for the first list of this start."""
+        try:
+            if late:
+                self._files.write(self._name(server, late=True), b"late")
+            else:
+                self._files.delete(self._name(server, late=True))
+        except (OSError, ValueError) as error:
+            log.debug("it is not noted whether %s is late: %s", server.id, error)
+
+    def forget(self, server: Server, declared: Json | None = None) -> None:
+        """Deletes what is cached for exactly this entry, and for these client capabilities."""
         try:
             self._files.delete(self._name(server))
+            self._files.delete(self._name(server, declared))
         except (OSError, ValueError) as error:
             log.debug("the cached catalog of %s cannot be deleted: %s", server.id, error)
 
@@ -130,10 +167,12 @@ class CatalogCache:
             log.warning("no key for %s can be derived: %s", purpose, error)
             return None
 
-    def _name(self, server: Server) -> str:
+    def _name(self, server: Server, declared: Json | None = None, *, late: bool = False) -> str:
         entry = server.described(RULES_OF_LISTS).encode()
+        if declared is not None:
+            entry += b"\0" + json.dumps(declared, sort_keys=True).encode()
         digest = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
-        return f"{digest}.json"
+        return f"{digest}.{'late' if late else 'json'}"
 
     def _key(self) -> bytes:
         """Returns the random key of this user: without it, a file's name reveals nothing about the entry's secrets."""

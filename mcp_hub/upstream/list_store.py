@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -19,9 +20,10 @@ from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more, weight_l
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, MAX_LIST, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost
-from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
+from mcp_hub.upstream.attribution import rules_of
+from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache, Json
 from mcp_hub.upstream.lifecycle import Backoff
-from mcp_hub.upstream.session import UpstreamSession
+from mcp_hub.upstream.session import Agreement, UpstreamSession
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -391,18 +393,28 @@ class ListStore:
         self._notes: tuple[str, ...] = ()
         """The last notes about servers that hubs behind this server have left out."""
 
+    @cached_property
+    def was_late(self) -> bool:
+        """Whether the server came too late for the first list of the last start."""
+        return self._cache is not None and self._cache.was_late(self.server)
+
+    def note_late(self, *, late: bool) -> None:
+        """Notes for the next start whether the server came too late for the first list."""
+        if self._cache is not None and late is not self.was_late:
+            self._cache.note_late(self.server, late=late)
+
     @property
     def is_cache_large(self) -> bool:
         """Whether reading the cached catalog would block the event loop too long."""
         return self._cache is not None and self._cache.size(self.server) > SMALL
 
-    def load(self) -> CachedCatalog | None:
-        """Loads the cached catalog of an earlier run, and serves its lists from now on."""
-        return self._adopt(self._cache.load(self.server) if self._cache is not None else None)
+    def load(self, declared: Json | None) -> CachedCatalog | None:
+        """Loads the catalog that is cached for these client capabilities, and serves its lists from now on."""
+        return self._adopt(self._cache.load(self.server, declared) if self._cache is not None else None)
 
-    async def load_in_thread(self) -> CachedCatalog | None:
+    async def load_in_thread(self, declared: Json | None) -> CachedCatalog | None:
         """Does what `load` does, but reads the file in a thread."""
-        return self._adopt(await in_thread(self._cache.load, self.server) if self._cache is not None else None)
+        return self._adopt(await in_thread(self._cache.load, self.server, declared) if self._cache else None)
 
     def _adopt(self, cached: CachedCatalog | None) -> CachedCatalog | None:
         if cached is not None:
@@ -437,9 +449,9 @@ class ListStore:
             lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
             cached = agreement.to_cache(lists)
             if weighs_more(lists, SMALL):
-                await in_thread(self._cache.save, self.server, cached)
+                await in_thread(self._cache.save, self.server, cached, self._declared(agreement))
             else:
-                self._cache.save(self.server, cached)
+                self._cache.save(self.server, cached, self._declared(agreement))
         return set(self.lists.failed)
 
     def drop(self) -> None:
@@ -447,6 +459,11 @@ class ListStore:
         self.lists.adopt({kind: [] for kind in KINDS})
         if self._cache is not None:
             self._cache.forget(self.server)
+
+    def _declared(self, agreement: Agreement) -> Json | None:
+        """Returns the client capabilities by which the server lists; None: all, or it lists by none."""
+        is_all = agreement.era == "modern" or agreement.declared == rules_of(self.server).everything()
+        return None if is_all else agreement.declared
 
     async def refresh_now(self, kinds: set[Kind]) -> None:
         """Fetches these lists at once; does nothing if no session is open. Raises what a request raises."""

@@ -97,7 +97,7 @@ async def test_catalogs_are_cached_once_the_disk_works_again(tmp_path: Path) -> 
         await logged(client, b"keeping the catalog of a failed")
         await logged(client, b"keeping the catalog of b failed")
         cache.unlink()
-        await until(lambda: len(list(cache.glob("*.json"))) == 2)
+        await until(lambda: len(list(cache.glob("*.json"))) == 4)
         await logged(client, b"keeping the catalog of a works again")
         await logged(client, b"keeping the catalog of b works again")
     assert client.stderr.count(b"keeping the catalog of a failed") == 1
