@@ -9,6 +9,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Any
 
+import msgspec
+
+from mcp_hub import codes
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CallError, LeftOut, UpstreamAnswered
@@ -40,6 +43,9 @@ class Upstream:
 
     `changed()` is called when its lists have changed and when the outcome of its first attempt is known.
     """
+
+    _other_era: Agreement | None = None
+    """What the next attempt tries first, as the lists of the server hang in the modern era."""
 
     def __init__(
         self,
@@ -250,8 +256,10 @@ class Upstream:
         self._attempt.begin()
         started_at = time.monotonic()
         self.starts += 1
+        session: UpstreamSession | None = None
         try:
-            session = await self._opener.open_shared(self.agreement, self.list_store.notified)
+            previous, self._other_era = self._other_era or self.agreement, None
+            session = await self._opener.open_shared(previous, self.list_store.notified)
             self.agreement, self.transport, self._latest = session.agreement, session.transport, session
             session.watch_for_changes(self.list_store.refresh_all)  # before the lists, so that no change is missed
             await self.list_store.begin(session)
@@ -259,6 +267,9 @@ class Upstream:
             self._leave_out(error)
             return None
         except Exception as error:
+            late = isinstance(error, LinkError) and error.hub_code == codes.LIST_LATE
+            if late and session is not None and session.era == "modern" and session.may_have_other_era:
+                self._other_era = msgspec.structs.replace(session.agreement, era="handshake", only=True)
             self._connect_failed(error)
             return None
         self.connect_seconds = time.monotonic() - started_at
