@@ -102,6 +102,26 @@ def test_every_object_that_a_schema_accepts_is_accepted_by_its_portable_form(sch
         assert [value for value in accepted if not after.is_valid(value)] == []
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"$schema": DRAFT_7, "properties": {"a": {"$ref": "#/definitions/a", "type": "integer"}},
+          "definitions": {"a": {}}}, {"a": "x"}),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"ab": 1}),
+        ({"anyOf": [{"properties": {"a": {"type": "string"}}}, {"required": ["b"]}]}, {"a": 1, "b": 1}),
+        ({"$schema": DRAFT_4, "properties": {"a": {"const": "x"}}}, {"a": "y"}),
+        ({"$schema": DRAFT_7, "properties": {"a": {"prefixItems": [{"type": "string"}], "maxItems": 1}}}, {"a": [1]}),
+        ({"properties": {"a": {"prefixItems": [{"type": "string"}]}}}, {"a": ["x", 1]}),
+        ({"properties": {"a": {"enum": [1]}}}, {"a": 1.0}),
+        ({"allOf": [{"properties": {"a": True}}], "properties": {"a": {"minimum": 1}}}, {"a": "x"}),
+    ],
+)  # fmt: skip
+def test_what_a_dialect_ignores_or_a_neighbour_allows_stays_allowed(schema: Json, value: Json) -> None:
+    assert compiled(schema).is_valid(value)
+    for target in TARGETS:
+        assert compiled(portable_schema(schema, target)).is_valid(value)
+
+
 PLAIN: Json = {
     "type": "object", "required": ["a"], "additionalProperties": False,
     "properties": {
