@@ -28,6 +28,7 @@ from mcp_hub.config.commands import CommandNotFound, child_environment, find_com
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import is_plain_secret, secret_texts
 from mcp_hub.config.variables import VariableScope, has_variable
+from mcp_hub.diagnosis.client_lists import kept_catalogs, list_lines, listed_by_client
 from mcp_hub.editing.secret_store import KeptSecret, SecretStore
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.errors import ConfigError
@@ -129,7 +130,9 @@ def _download(bundle: Package, candidate: Candidate, options: argparse.Namespace
 
 
 def _try_and_write(addition: Addition, server: Server, options: argparse.Namespace, command: list[str]) -> int:
-    trial = run_loop(try_servers([server]))[0]
+    path = addition.file.path
+    listed_before = listed_by_client(path)
+    trial = run_loop(try_servers([server], cache=kept_catalogs(path)))[0]
     if not options.json:
         print("\n" + "\n".join(trial.lines()), flush=True)
     on = _decide(trial, options)
@@ -143,6 +146,8 @@ def _try_and_write(addition: Addition, server: Server, options: argparse.Namespa
         print(f"nothing was written; --off adds {name} all the same, switched off", file=sys.stderr)
     elif on:
         print(f"\nadded {name} to {printable(str(plan.edits[0].path))}. {RELOADS}")
+        for line in list_lines(listed_before, listed_by_client(path)):
+            print(line)
         if trial.wants_sign_in:
             print(f"Sign in to it: mcp-hub login {shlex.quote(name)}")
     else:

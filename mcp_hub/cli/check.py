@@ -87,7 +87,7 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
 
 def _listed_text(rows: list[dict[str, Any]]) -> str:
     """Returns in one line how many tools clients would be listed, and why."""
-    parts = (f"{' and '.join(row['clients'])} {row['listed']} of {row['of']} tools ({row['why']})" for row in rows)
+    parts = (f"{', '.join(row['clients'])} {row['listed']} of {row['of']} tools ({row['why']})" for row in rows)
     return f"listed to clients: {'; '.join(parts)}"
 
 

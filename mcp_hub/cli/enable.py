@@ -9,6 +9,7 @@ from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.add import RELOADS
 from mcp_hub.cli.confirmation import Plan, carry_out
 from mcp_hub.cli.startup import add_config_arguments, path_to_edit, set_up_logging
+from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.text import printable
 
@@ -33,6 +34,7 @@ def switch(options: argparse.Namespace, *, on: bool) -> int:
     set_up_logging(options.verbose, quiet=True)
     file = ServerFile.open(path_to_edit(options, alone=True))
     file.switch(options.server, on=on)
+    listed_before = listed_by_client(file.path)
     plan = Plan((file.edit(),), facts={"server": options.server, "enabled": on})
     name, state = printable(options.server, 100), "on" if on else "off"
     if plan.empty:
@@ -42,4 +44,6 @@ def switch(options: argparse.Namespace, *, on: bool) -> int:
     code = carry_out(plan, options, ["mcp-hub", "enable" if on else "disable", options.server])
     if code == OK and not options.json:
         print(f"switched {name} {state}; `mcp-hub undo` takes it back. {RELOADS}")
+        for line in list_lines(listed_before, listed_by_client(file.path)):
+            print(line)
     return code

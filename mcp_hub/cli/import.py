@@ -16,6 +16,7 @@ from mcp_hub.clients.detection import ClientFile, find_client_files, project_fil
 from mcp_hub.clients.imports import ImportPlan, plan_import, shown_words
 from mcp_hub.clients.installs import open_file
 from mcp_hub.clients.table import BY_ID, client_named
+from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.secret_store import SecretStore
 from mcp_hub.editing.server_file import ServerFile
@@ -54,10 +55,13 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print(json_text({**plan.as_json(), "done": bool(import_plan.servers)}))
         return OK if import_plan.servers else FAILED
+    listed_before = listed_by_client(target.path)
     code = carry_out(plan, options, ["mcp-hub", "import", *options.sources], question="Write this?")
     if code == OK and not options.json:
         count = len(import_plan.added)
         print(f"\nImported {count} server{'' if count == 1 else 's'} to {printable(str(target.path))}.")
+        for line in list_lines(listed_before, listed_by_client(target.path)):
+            print(line)
         print("Next: mcp-hub check, then mcp-hub install CLIENT")
     return code
 

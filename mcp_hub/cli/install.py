@@ -15,6 +15,7 @@ from mcp_hub.clients import Machine
 from mcp_hub.clients.detection import FoundServer, read_client_file
 from mcp_hub.clients.installs import ENTRY, hub_command, plan_install
 from mcp_hub.clients.table import BY_ID, client_named
+from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
 from mcp_hub.editing import EditRefused
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
@@ -83,5 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if code == OK and not options.json:
         client_id = shlex.quote(client.id)
         print(f"\nThe hub is in {client.name}; restart it to see its tools.")
+        if (row := listed_by_client(configs[0]).get(client.name)) is not None and row["of"]:
+            print(*list_lines({}, {client.name: row}))
         print(f"To take it out: mcp-hub uninstall {client_id}")
     return code

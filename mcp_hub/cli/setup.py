@@ -23,6 +23,7 @@ from mcp_hub.clients.imports import ImportedServer, plan_import, shown_words
 from mcp_hub.clients.installs import Installation, hub_command, open_file, plan_install
 from mcp_hub.clients.table import BY_ID, client_named
 from mcp_hub.config.models import Config
+from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, StaleEdit
 from mcp_hub.editing.journal import Journal
@@ -307,6 +308,7 @@ class Setup:
             yield f"The servers are in {printable(str(self._path))}."
         if changed:
             yield f"The hub is in {_join(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
+        yield from list_lines({}, listed_by_client(self._path))
         for install in self._installs:
             if install.switched_off:
                 yield f"Switched off in {install.file.name}: {printable(', '.join(install.switched_off), 500)}."

@@ -16,6 +16,7 @@ from mcp_hub.cli.startup import (
     read_selection,
     run_loop,
 )
+from mcp_hub.clients import Client
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis.token_costs import CallCounts, count_calls, named_client, token_costs
 from mcp_hub.policy.selection import Selection
@@ -47,12 +48,12 @@ def run(options: argparse.Namespace) -> int:
 
     Raises EditRefused for a client that is not known.
     """
-    named_client(options.client)  # refuses a wrong name before any server is started
+    client = named_client(options.client)  # refuses a wrong name before any server is started
     config = load(options, quiet=True)
-    return run_loop(_costs(config, read_selection(options, config), options.client, as_json=options.json))
+    return run_loop(_costs(config, read_selection(options, config), client, as_json=options.json))
 
 
-async def _costs(config: Config, selection: Selection, client: str | None, *, as_json: bool) -> int:
+async def _costs(config: Config, selection: Selection, client: Client | None, *, as_json: bool) -> int:
     calls = count_calls(config)
     async with make_hub(config, selection) as hub:
         await connect_all(hub)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from mcp_hub import codes
-from mcp_hub.catalog import Catalog
+from mcp_hub.catalog import CatalogEntry
 from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import (
@@ -21,11 +21,15 @@ from mcp_hub.cli.startup import (
     read_selection,
     run_loop,
 )
+from mcp_hub.clients import Client, Machine
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
+from mcp_hub.diagnosis.client_lists import clients_with_hub
+from mcp_hub.diagnosis.token_costs import named_client
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
+from mcp_hub.hub.exposure import listing_of, rows_of
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FORMATS, Format
 from mcp_hub.policy.selection import Selection
@@ -35,20 +39,22 @@ from mcp_hub.text import json_escaped, printable
 EXAMPLES = """examples:
   mcp-hub tools                  a line for each tool
   mcp-hub tools --json           whole definitions
-  mcp-hub tools --profile guest  what the profile `guest` sees"""
+  mcp-hub tools --profile guest  what the profile `guest` sees
+  mcp-hub tools --client cursor  what Cursor is listed"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub tools`.
 
     `mcp-hub tools [--config F] [--json | --by-server | --format FORMAT] [--profile P] [--tool-set S] [--tag T]
-    [--group G]`, or `mcp-hub tools --duplicates [--json]`.
+    [--group G] [--client C]`, or `mcp-hub tools --duplicates [--json]`.
     """
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(
         parser, f"only the tools of this group, on or off; `{BASIC}` for those of none (may be repeated)"
     )
+    parser.add_argument("--client", metavar="NAME", help="only what this client is listed, such as cursor")
     parser.add_argument(
         "--duplicates", action="store_true", help="list names that were found twice, and which of the two is kept"
     )
@@ -66,8 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Lists the current tools. Unavailable servers are named on stderr; their cached tools are listed.
 
-    Raises ConfigError for an unknown group.
+    Raises ConfigError for an unknown group, EditRefused for an unknown client.
     """
+    client = named_client(options.client)
     loaded = load_with_files(options, quiet=True)
     config = loaded.config
     if options.duplicates:
@@ -82,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     if options.by_server:
         return run_loop(_list_by_server(config, read_selection(options, config), options.group))
     format: Format | None = "json" if options.json else options.format
-    return run_loop(_tools(config, read_selection(options, config), options.group, format))
+    return run_loop(_tools(config, read_selection(options, config), options.group, format, client))
 
 
 async def _list_duplicates(loaded: LoadedConfig, selection: Selection, *, as_json: bool) -> int:
@@ -97,16 +104,20 @@ async def _list_duplicates(loaded: LoadedConfig, selection: Selection, *, as_jso
     return OK
 
 
-async def _tools(config: Config, selection: Selection, groups: list[str], format: Format | None) -> int:
+async def _tools(
+    config: Config, selection: Selection, groups: list[str], format: Format | None, client: Client | None
+) -> int:
     async with make_hub(config, selection) as hub:
         await connect_all(hub)
         catalog = hub.catalog if groups else hub.catalogs.of(None)
-        entries = [
-            _card(hub, catalog, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
+        rows = rows_of(hub.catalogs, clients_with_hub(Machine.this()) if client is None else [client])
+        if client is not None:
+            catalog, _ = listing_of(hub.catalogs, client)
+        tools = [
+            _card(hub, entry) for entry in catalog.entries(TOOLS) if not groups or _is_in(hub, entry.exposed, groups)
         ]
         listed_groups = list(hub.groups) if config.groups else []
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
-    tools = [entry for entry in entries if entry is not None]
     if format is not None:
         print(_format_tools(tools, format))
     else:
@@ -120,6 +131,10 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
         state = "active" if group.active else "inactive"
         text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
         print(printable(f"{text}  {group.description}".rstrip(), 200))
+    for row in rows:
+        if row["listed"] < row["of"]:  # what is printed is not what these clients see, or is not all
+            names = ", ".join(row["clients"])
+            print(f"{names}: listed {row['listed']} of {row['of']} tools: {row['why']}", file=sys.stderr)
     for server, problem in problems.items():
         print(f"{server}: unavailable: {printable(problem, 2000)}", file=sys.stderr)
     return OK
@@ -144,11 +159,10 @@ async def _list_by_server(config: Config, selection: Selection, groups: list[str
     return OK
 
 
-def _card(hub: Engine, catalog: Catalog, name: str) -> dict[str, Any] | None:
+def _card(hub: Engine, entry: CatalogEntry) -> dict[str, Any]:
     """Returns the definition of a tool with its `source`: `native`, `mcp` or `builtin`."""
-    entry, route = catalog.entry(TOOLS, name), catalog.resolve(TOOLS, name)
-    upstream = hub.upstreams.get(route.upstream) if route is not None else None
-    return entry and {**entry, "source": upstream.server.origin if upstream is not None else "builtin"}
+    upstream = hub.upstreams.get(entry.route.upstream)
+    return {**entry.wire, "source": upstream.server.origin if upstream is not None else "builtin"}
 
 
 def _is_in(hub: Engine, name: str, groups: list[str]) -> bool:

@@ -16,9 +16,10 @@ from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.diagnosis.client_lists import clients_to_report
 from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
-from mcp_hub.hub.exposure import listed_to
+from mcp_hub.hub.exposure import rows_of
 from mcp_hub.observability.stalls import run_for
 from mcp_hub.policy.confirm import CONFIRM, CONFIRM_OF_SERVER, named_tools
 from mcp_hub.policy.fallback import FALLBACK
@@ -109,7 +110,7 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
         left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
         catalogs = hub.catalogs
-        listed = listed_to(catalogs, preview=True)
+        listed = rows_of(catalogs, clients_to_report())
         rewritten = catalogs.client_schemas.facts(catalogs.everybodys)
         tokens = token_costs(hub, count_calls(config))
         return ServerReport(
@@ -252,6 +253,9 @@ def server_section(report: ServerReport) -> Section:
     for key, members in report.strangers.items():
         names = ", ".join(printable(member) for member in members)
         findings.append(fail(key, f"no server has {names}", codes.MEMBER_UNKNOWN))
+    for row in report.listed_to if report.working else ():
+        listed = f"{', '.join(row['clients'])} {row['listed']} of {row['of']} tools ({row['why']})"
+        findings.append(ok("listed to", listed))
     if not report.servers:
         findings.append(warn("servers", "none is configured", codes.FILE_EMPTY))
     return Section("Servers", tuple(findings))

@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.catalog import OWN, Catalog
+from mcp_hub.clients import Client
 from mcp_hub.config.models import Config
 from mcp_hub.config.settings import Exposed
-from mcp_hub.editing import EditRefused
 from mcp_hub.hub import Engine
-from mcp_hub.hub.exposure import Exposure
+from mcp_hub.hub.exposure import Exposure, listing_of
 from mcp_hub.hub.groups.meta_tools import MAX_TOKENS
 from mcp_hub.hub.hub_status import running_hubs
 from mcp_hub.observability.record_sinks import KEPT_FILES
@@ -119,16 +119,15 @@ def _add_hub(facts: Json, calls: CallCounts) -> None:
     calls.sources.append(f"the hub {facts['pid']}")
 
 
-def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Json:
+def token_costs(hub: Engine, calls: CallCounts, client: Client | None = None) -> Json:
     """Returns the estimated costs, in tokens, of the tools of a hub whose servers are connected.
 
-    The keys are `client` (what is listed to the client of this name; None: to an unknown client), `ways`, `groups`,
-    `servers`, `tools` and `records`. Raises EditRefused for a client that is not known.
+    The keys are `client` (what is listed to this client; None: to an unknown one), `ways`, `groups`,
+    `servers`, `tools` and `records`.
     """
     catalog, exposure = hub.catalog, Exposure(hub.config, hub.generation.selection, None, hub.catalogs.full_catalog)
-    few = exposure.few(catalog)
     return {
-        "client": _of_client(hub, exposure, catalog, few, client),
+        "client": _of_client(hub, client),
         "ways": list(_exposure_modes(hub, catalog, exposure)),
         "groups": _groups(hub, catalog),
         **_by_server(catalog, calls),
@@ -142,35 +141,18 @@ def _sum(catalog: Catalog) -> Json:
     return {"tools": catalog.tool_count, "tokens": sum(entry.tokens for entry in catalog.entries(TOOLS))}
 
 
-def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, client: str | None) -> Json:
-    display_name, name = named_client(client)
-    active_exposure = hub.catalogs.exposure
-    listed = hub.catalogs.of(None)
-    if active_exposure is None or not active_exposure.concerns(listed):
-        reason = "'expose' is 'all'" if active_exposure is None else "they are few"
-        return {"name": display_name, **_sum(listed), "of": catalog.tool_count, "why": reason}
-    decision = exposure.decision(listed, name)
-    return {
-        "name": display_name,
-        **_sum(listed if decision.all else few),
-        "of": catalog.tool_count,
-        "why": decision.why,
-    }
+def _of_client(hub: Engine, client: Client | None) -> Json:
+    listing, why = listing_of(hub.catalogs, client)
+    return {"name": client and client.name, **_sum(listing), "of": hub.catalogs.of(None).tool_count, "why": why}
 
 
-def named_client(client_name: str | None) -> tuple[str | None, str]:
-    """Returns (the name of a client, the name in its `clientInfo`). Raises EditRefused for an unknown client."""
-    if client_name is None:
-        return None, ""
+def named_client(name: str | None) -> Client | None:
+    """Returns the client of that name, or that gives itself that name. Raises EditRefused for an unknown one."""
+    if name is None:
+        return None
     from mcp_hub.clients.table import client_calling_itself, client_named
 
-    try:
-        client = client_named(client_name)
-    except EditRefused:
-        if (match := client_calling_itself(client_name)) is None:
-            raise
-        client = match
-    return client.name, (*client.calls_itself, "")[0]
+    return client_calling_itself(name) or client_named(name)
 
 
 def _exposure_modes(hub: Engine, catalog: Catalog, exposure: Exposure) -> Iterator[Json]:

@@ -262,51 +262,49 @@ class Exposure:
         """Returns what clients were listed last, and why."""
         return list(self._reported.values())
 
-    def decision(self, catalog: Catalog, name: str) -> Decision:
-        """Returns what is decided, by the mode of everybody, for a client that gives itself this name."""
-        return finished(self._decide(catalog, None, name, False, few=False))
-
     def few(self, catalog: Catalog, forced_mode: Exposed = "auto") -> Catalog:
         """Returns the catalog for a client that is listed a few tools, in the mode of everybody or in `forced_mode`."""
         mode = self.mode(None) if forced_mode == "auto" else forced_mode
         always, _ = finished(self._always_in(catalog))
         return self._few(catalog, tuple(always), None, mode == "code")
 
-    def preview(self, catalog: Catalog) -> list[Json]:
-        """Returns what clients would be listed of a catalog by the mode of everybody.
-
-        Clients of the table for which the decision is the same as for any other client are left out.
-        """
-        from mcp_hub.clients.table import CLIENTS
-
-        few = self.few(catalog).tool_count
-        by_decision: dict[Decision, list[str]] = {}
-        named = [(client.name, client.calls_itself[0]) for client in CLIENTS if client.calls_itself]
-        for label, name in (("any other", ""), *named):
-            decision = self.decision(catalog, name)
-            by_decision.setdefault(decision, []).append(label)
-        rows = [
-            {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, key.all, few, key.why)}
-            for key, names in by_decision.items()
-        ]
-        return [*rows[1:], rows[0]]
+    def listing_for(self, catalog: Catalog, name: str) -> tuple[Catalog, str]:
+        """Returns what a client that gives itself this name would be listed by the mode of everybody, and why."""
+        decision = finished(self._decide(catalog, None, name, False, few=False))
+        return catalog if decision.all else self.few(catalog), decision.why
 
 
-def _row(catalog: Catalog, everything: bool, few: int, why: str) -> Json:
-    return {"listed": catalog.tool_count if everything else few, "of": catalog.tool_count, "why": why}
+def listing_of(catalogs: Catalogs, client: Client | None) -> tuple[Catalog, str]:
+    """Returns what a client would be listed now, and why. None stands for one that is not in the table of clients."""
+    catalog, exposure = catalogs.of(None), catalogs.exposure
+    if exposure is None:
+        return catalog, "'expose' is 'all'"
+    if not exposure.concerns(catalog):
+        return catalog, "they are few"
+    return exposure.listing_for(catalog, client.calls_itself[0] if client is not None and client.calls_itself else "")
 
 
-def listed_to(catalogs: Catalogs, *, preview: bool = False) -> list[Json]:
-    """Returns what clients are listed, with keys `client`, `principal`, `listed`, `of` and `why`.
+def rows_of(catalogs: Catalogs, clients: Iterable[Client]) -> list[Json]:
+    """Returns what these clients and any other would be listed, with keys `clients`, `listed`, `of` and `why`."""
+    rows: dict[tuple[int, str], Json] = {}
+    for client in (*clients, None):
+        listing, why = listing_of(catalogs, client)
+        row = {"clients": [], "listed": listing.tool_count, "of": catalogs.of(None).tool_count, "why": why}
+        names = rows.setdefault((listing.tool_count, why), row)["clients"]
+        names.append(client.name if client is not None else "any other client")
+    return list(rows.values())
 
-    `client` is None for every client. With `preview` the key is `clients`, a list of names, and no client has listed.
+
+def listed_to(catalogs: Catalogs) -> list[Json]:
+    """Returns what clients were listed last, with keys `client`, `principal`, `listed`, `of` and `why`.
+
+    `client` is None for every client.
     """
-    catalog, exposure = catalogs.everybodys, catalogs.exposure
-    if exposure is not None and exposure.concerns(catalog):
-        return exposure.preview(catalog) if preview else exposure.facts()
-    why = "'expose' is 'all'" if exposure is None else "they are few"
-    row = _row(catalog, True, 0, why)
-    return [{"clients": ["every client"], **row}] if preview else [{"client": None, "principal": "", **row}]
+    exposure = catalogs.exposure
+    if exposure is not None and exposure.concerns(catalogs.everybodys):
+        return exposure.facts()
+    listing, why = listing_of(catalogs, None)
+    return [{"client": None, "principal": "", "listed": listing.tool_count, "of": listing.tool_count, "why": why}]
 
 
 def _key_of(envelope: Envelope) -> _ClientKey:

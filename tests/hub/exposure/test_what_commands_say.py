@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mcp_hub.clients.table import CLIENTS
-from tests.fakes.client import HUB, PATIENCE, fake, hub, write_config
-from tests.hub.exposure.listing import CHAT, many, names
+from tests.fakes.client import HUB, PATIENCE, fake, hub, spawned, write_config
+from tests.hub.exposure.listing import CHAT, META, many, names
 
 pytestmark = pytest.mark.anyio
 
@@ -37,18 +37,20 @@ def test_check_prints_what_each_client_would_be_listed_and_why(tmp_path: Path) -
     (line,) = [
         line for line in stdout_of("check", "--config", config).splitlines() if line.startswith("listed to clients")
     ]
-    assert "Claude Code and Codex 150 of 150 tools (it defers tools itself); " in line
+    assert "Claude Code, Codex 150 of 150 tools (it defers tools itself); " in line
     assert "Cursor 4 of 150 tools (it takes at most 40); " in line
-    assert line.endswith("; any other 150 of 150 tools (it is not known to need less)")
+    assert line.endswith("any other client 150 of 150 tools (it is not known to need less)")
     by_client = {client: row["listed"] for row in rows("check", "--config", config) for client in row["clients"]}
-    few = {client.name: 4 for client in CLIENTS if client.calls_itself}
-    assert by_client == {**few, "Claude Code": 150, "Codex": 150, "any other": 150}
+    few = {client.name: 4 if client.calls_itself else 150 for client in CLIENTS}
+    assert by_client == {**few, "Claude Code": 150, "Codex": 150, "any other client": 150}
 
 
 @pytest.mark.parametrize(("root", "why"), [({}, "they are few"), ({"expose": "all"}, "'expose' is 'all'")])
 def test_check_states_if_every_client_gets_the_whole_list(tmp_path: Path, root: dict[str, str], why: str) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, **root))
-    assert rows("check", "--config", config) == [{"clients": ["every client"], "listed": 5, "of": 5, "why": why}]
+    (row,) = rows("check", "--config", config)
+    assert row["clients"][-1] == "any other client"
+    assert {**row, "clients": []} == {"clients": [], "listed": 5, "of": 5, "why": why}
 
 
 def test_check_fails_for_a_pattern_in_always_that_matches_no_tool(tmp_path: Path) -> None:
@@ -82,3 +84,45 @@ async def test_status_states_if_every_client_gets_the_whole_list(tmp_path: Path)
     async with hub(tmp_path, {"a": many(tmp_path, 5)}, env=environ) as client:
         assert len(await names(client)) == 5
         assert "  every client is listed 5 of 5 tools: they are few\n" in stdout_of("status", **environ)
+
+
+def test_commands_say_what_each_configured_client_is_listed_and_when_that_changes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".cursor").mkdir(parents=True)
+    config = write_config(tmp_path, {"a": many(tmp_path, 22)})
+    entry = {"command": "mcp-hub", "args": ["serve", "--config", str(config)]}
+    (home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"hub": entry}}))
+
+    def said(*arguments: str) -> str:
+        return stdout_of(*arguments, "--config", str(config), HOME=str(home), XDG_CONFIG_HOME=str(home / ".config"))
+
+    assert len(said("tools").splitlines()) == 22
+    server = many(tmp_path, 30)
+    command = ["--command", server["command"], *server["args"]]
+    all_listed = "Cursor now is listed 22 of 22 tools: they are few"
+    few = "Cursor now is listed 3 of 52 tools: it takes at most 40"
+    added = stdout_of("add", "b", "--yes", "--config", str(config), *command, HOME=str(home))
+    assert added.splitlines()[-1] == few
+    assert said("disable", "b").splitlines()[-1] == all_listed
+    assert said("enable", "b").splitlines()[-1] == few
+    assert [line.split()[0] for line in said("tools", "--client", "cursor").splitlines()] == META
+    assert "Cursor 3 of 52 tools (it takes at most 40); any other client 52 of 52 tools" in said("check")
+    report = json.loads(said("check", "--json"))["listed_to"]
+    assert [row["clients"] for row in report] == [["Cursor"], ["any other client"]]
+
+
+def test_tools_says_that_a_client_sees_others_than_it_prints(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, expose="search"))
+    completed = subprocess.run(
+        [*HUB, "tools", "--config", config], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert len(completed.stdout.splitlines()) == 5
+    assert "any other client: listed 3 of 5 tools: 'expose' is 'search'" in completed.stderr
+
+
+async def test_what_is_said_counts_the_groups_that_are_on(tmp_path: Path) -> None:
+    groups = {"few": {"description": "Two.", "tools": ["a/tool_000", "a/tool_001"]}}
+    config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, groups=groups))
+    (row,) = rows("check", "--config", config)
+    async with spawned([*HUB, "serve", "--config", config], modern=True) as client:
+        assert row["listed"] == len(await names(client)) == 4  # with the tool that switches groups

@@ -1,0 +1,85 @@
+"""How many of the hub's tools each configured client is listed, and why; from kept catalogs, without a start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mcp_hub.clients import Client, Machine
+from mcp_hub.clients.detection import find_client_files
+from mcp_hub.clients.table import CLIENTS
+from mcp_hub.config.models import Config
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import read_config
+from mcp_hub.hub.exposure import rows_of
+from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+
+Json = dict[str, Any]
+
+
+def clients_with_hub(machine: Machine) -> list[Client]:
+    """Returns the clients of a machine whose files start a hub."""
+    files = find_client_files(machine)
+    return [file.client for file in files if file.client is not None and any(hub.on for hub in file.hubs)]
+
+
+def clients_to_report() -> list[Client]:
+    """Returns the clients of this machine that start a hub, or all known ones if none does."""
+    return clients_with_hub(Machine.this()) or list(CLIENTS)
+
+
+def _read(path: Path) -> Config | None:
+    try:
+        return read_config(path, os.environ).config if path.exists() else None
+    except (ConfigError, OSError):
+        return None
+
+
+def kept_catalogs(path: Path) -> CatalogCache:
+    """Returns where a hub with this configuration keeps the lists of its servers."""
+    config = _read(path)
+    return CatalogCache((config and config.cache_dir) or default_directory())
+
+
+def listed_by_client(path: Path) -> dict[str, Json]:
+    """Returns {client: row of `rows_of`} for the clients of this machine that start a hub, if it serves a file.
+
+    Servers whose lists were never kept are counted in `unseen` alone. {} if there is no such client, or the file cannot
+    be used.
+    """
+    clients = clients_with_hub(Machine.this())
+    config = _read(path) if clients else None
+    if config is None:
+        return {}
+    try:
+        rows = asyncio.run(_rows(config, clients))
+    except ConfigError:
+        return {}
+    return {client.name: row for row in rows for client in clients if client.name in row["clients"]}
+
+
+async def _rows(config: Config, clients: list[Client]) -> list[Json]:
+    cache = CatalogCache(config.cache_dir or default_directory())
+    # Nothing is started: what has a kept catalog is served from it at first.
+    servers = tuple(
+        server if cache.size(server) else server.model_copy(update={"enabled": False}) for server in config.servers
+    )
+    async with Engine(config.model_copy(update={"servers": servers}), kept=cache) as hub:
+        await hub.wait_for_cached()
+        rows = rows_of(hub.catalogs, clients)
+    unseen = sum(server.enabled and not cache.size(server) for server in config.servers)
+    return [{**row, "unseen": unseen} for row in rows]
+
+
+def list_lines(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[str]:
+    """Yields a line for each client on what it is listed, which says if that is complete or short only now."""
+    for client, row in after.items():
+        former = before.get(client, row)
+        crossed = (former["listed"] < former["of"]) != (row["listed"] < row["of"])
+        tools = f"{row['listed']} of {row['of']} tools"
+        unseen = f"; servers that have not run yet, and do not count: {row['unseen']}" if row["unseen"] else ""
+        yield f"{client}{' now' if crossed else ''} is listed {tools}: {row['why']}{unseen}"
