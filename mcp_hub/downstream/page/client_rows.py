@@ -16,7 +16,9 @@ import msgspec
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
 from mcp_hub.downstream.page.feed import Feed, iso, shown, shown_object
 from mcp_hub.downstream.page.row_window import window
+from mcp_hub.hub.exposure import listed_to
 from mcp_hub.observability.stalls import in_slices, in_thread
+from mcp_hub.text import printable
 
 if TYPE_CHECKING:
     from mcp_hub.downstream import Caller
@@ -78,7 +80,7 @@ class ClientRows:
         return await in_thread(window, seen.rows, page_request.query, FILTERED)
 
     async def client(self, page_request: PageRequest) -> Json:
-        """Returns one row, with what the client declared. Raises PageError."""
+        """Returns one row, with what the client declared, and what it was listed. Raises PageError."""
         viewer, id = page_request.session.viewer, page_request.rest
         rows = (await self.of(viewer)).rows
         row = next((row for row in rows if row["id"] == id), None)
@@ -86,6 +88,11 @@ class ClientRows:
             raise not_found("such client")
         caller = self._callers.get(id)
         declared = caller.envelope.capabilities if caller is not None else {}
+        info = caller.envelope.client_info if caller is not None else None
+        name = printable(str((info or {}).get("name") or row["name"] or ""), MAX_TEXT)
+        for facts in listed_to(self._dispatcher.hub.catalogs):
+            if facts["client"] is None or (facts["client"] == name and facts["principal"] == row["principal"]):
+                row = {**row, "listed": f"{facts['listed']} of {facts['of']} tools: {facts['why']}"}
         return {**row, "declared": shown(declared, MAX_TEXT)}
 
     async def of(self, viewer: Viewer) -> ClientList:

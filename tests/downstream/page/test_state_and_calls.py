@@ -104,6 +104,22 @@ async def test_clients_are_listed_with_their_declared_capabilities(tmp_path: Pat
         assert [(entry["name"], entry["calls"]) for entry in clients if entry["era"] == "modern"] == [("raw", 1)]
 
 
+async def test_an_open_client_says_how_many_tools_it_was_listed_and_why(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"up": fake()}, expose="search") as served,
+        served.looking() as page,
+        served.calling() as client,
+    ):
+        await client.begin({})
+        assert len(await client.names("tools/list")) == 3
+        found: list[str] = []
+        for row in (await page.found("clients"))["rows"]:
+            details = await page.found(f"clients/{row['id']}")
+            found += [details["listed"]] if "listed" in details else []
+        assert {text.partition(" of ")[0] for text in found} == {"3"}
+        assert found[0].endswith("tools: 'expose' is 'search'")
+
+
 async def test_clients_are_listed_in_order_of_connection(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page, served.calling() as client:
         names = [f"client {number}" for number in range(20)]

@@ -47,6 +47,7 @@ export class ClientsView extends WindowView {
         ["Era", client.era],
         ["Since", moment(client.since)],
         ["Calls", count(client.calls)],
+        ["Listed", client.listed],
       ]),
       section("What it declared", declared),
     ];
