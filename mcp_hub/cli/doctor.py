@@ -24,7 +24,7 @@ from mcp_hub.diagnosis.configuration import configuration_section
 from mcp_hub.diagnosis.installation import installation_section, machine_section
 from mcp_hub.diagnosis.listening import listening_section
 from mcp_hub.diagnosis.server_programs import programs_section
-from mcp_hub.diagnosis.servers import MAX_PROBLEM, examine, server_section
+from mcp_hub.diagnosis.servers import MAX_PROBLEM, examine, lists_section, server_section
 from mcp_hub.diagnosis.sign_ins import sign_ins_section
 from mcp_hub.diagnosis.state import files_section, hubs_section, ports_of
 from mcp_hub.errors import ConfigError
@@ -78,12 +78,15 @@ def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section
 
 def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) -> Iterator[Section]:
     config = loaded.config
+    lists = Section("Lists", ())
     try:
-        servers = server_section(run_loop(examine(loaded, connect_all)))
+        report = run_loop(examine(loaded, connect_all))
+        servers, lists = server_section(report), lists_section(report)
     except ConfigError as error:  # such as of a record of pins that cannot be read
         text = f"none was started: {printable(str(error), MAX_PROBLEM)}"
         servers = Section("Servers", (fail("servers", text, error.hub_code),))
     yield servers
+    yield lists
     yield sign_ins_section(config)
     yield listening_section(config, ports)
     yield files_section(config)

@@ -253,12 +253,18 @@ def server_section(report: ServerReport) -> Section:
     for key, members in report.strangers.items():
         names = ", ".join(printable(member) for member in members)
         findings.append(fail(key, f"no server has {names}", codes.MEMBER_UNKNOWN))
-    for row in report.listed_to if report.working else ():
-        listed = f"{', '.join(row['clients'])} {row['listed']} of {row['of']} tools ({row['why']})"
-        findings.append(ok("listed to", listed))
     if not report.servers:
         findings.append(warn("servers", "none is configured", codes.FILE_EMPTY))
     return Section("Servers", tuple(findings))
+
+
+def lists_section(report: ServerReport) -> Section:
+    """Returns `doctor`'s findings on what clients are listed; none if no server works."""
+    rows = report.listed_to if report.working else ()
+    findings = [
+        ok(f"{row['listed']} of {row['of']} tools", f"to {', '.join(row['clients'])}: {row['why']}") for row in rows
+    ]
+    return Section("Lists", tuple(findings))
 
 
 def _findings_of(fact: Json) -> list[Finding]:

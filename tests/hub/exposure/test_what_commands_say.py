@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 def stdout_of(*arguments: str, **environ: str) -> str:
-    import os
-
     environment = {**os.environ, **environ}
     completed = subprocess.run(
         [*HUB, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
@@ -106,7 +105,13 @@ def test_commands_say_what_each_configured_client_is_listed_and_when_that_change
     assert said("disable", "b").splitlines()[-1] == all_listed
     assert said("enable", "b").splitlines()[-1] == few
     assert [line.split()[0] for line in said("tools", "--client", "cursor").splitlines()] == META
+    doctor = subprocess.run(
+        [*HUB, "doctor", "--json", "--config", str(config)],
+        capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "HOME": str(home)}, check=False,
+    ).stdout  # fmt: skip
     assert "Cursor 3 of 52 tools (it takes at most 40); any other client 52 of 52 tools" in said("check")
+    listed = next(section for section in json.loads(doctor)["sections"] if section["title"] == "Lists")
+    assert listed["findings"][0]["text"] == "to Cursor: it takes at most 40"
     report = json.loads(said("check", "--json"))["listed_to"]
     assert [row["clients"] for row in report] == [["Cursor"], ["any other client"]]
 
