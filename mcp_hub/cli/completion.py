@@ -124,17 +124,10 @@ def _cached_tools(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
-    import msgspec
-
-    from mcp_hub.hub import Engine
+    from mcp_hub.diagnosis.client_lists import hub_of_kept_catalogs
     from mcp_hub.protocol.kinds import TOOLS
-    from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 
-    cache = CatalogCache(config.cache_dir or default_directory())
-    # A server with a cached catalog is started only after some seconds; any other would start at once.
-    servers = tuple(server for server in config.servers if server.enabled and cache.size(server))
-    async with Engine(msgspec.structs.replace(config, servers=servers), kept=cache) as hub:
-        await hub.wait_for_cached()
+    async with hub_of_kept_catalogs(config) as hub:
         catalog = hub.catalog
         return {name: catalog.entry(TOOLS, name) or {} for name in catalog.names(TOOLS)}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +60,24 @@ def listed_by_client(path: Path) -> dict[str, Json]:
         rows = asyncio.run(_rows(config, clients))
     except ConfigError:
         return {}
-    return {client.name: row for row in rows for client in clients if client.name in row["clients"]}
+    return {client.name: row for row in rows for client in clients if client.name in row["clients"] or len(rows) == 1}
+
+
+@asynccontextmanager
+async def hub_of_kept_catalogs(config: Config) -> AsyncIterator[Engine]:
+    """Runs a hub of the servers whose lists were kept. It starts none of them, if it ends within some seconds."""
+    cache = CatalogCache(config.cache_dir or default_directory())
+    # A server with a kept catalog is started only after some seconds; any other would start at once.
+    servers = tuple(server for server in config.servers if server.enabled and cache.size(server))
+    async with Engine(config.model_copy(update={"servers": servers}), kept=cache) as hub:
+        await hub.wait_for_cached()
+        yield hub
 
 
 async def _rows(config: Config, clients: list[Client]) -> list[Json]:
-    cache = CatalogCache(config.cache_dir or default_directory())
-    # Nothing is started: what has a kept catalog is served from it at first.
-    servers = tuple(
-        server if cache.size(server) else server.model_copy(update={"enabled": False}) for server in config.servers
-    )
-    async with Engine(config.model_copy(update={"servers": servers}), kept=cache) as hub:
-        await hub.wait_for_cached()
-        rows = rows_of(hub.catalogs, clients)
-    unseen = sum(server.enabled and not cache.size(server) for server in config.servers)
-    return [{**row, "unseen": unseen} for row in rows]
+    async with hub_of_kept_catalogs(config) as hub:
+        unseen = sum(server.enabled for server in config.servers) - len(hub.upstreams)
+        return [{**row, "unseen": unseen} for row in rows_of(hub.catalogs, clients)]
 
 
 def list_lines(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[str]:

@@ -262,7 +262,8 @@ def lists_section(report: ServerReport) -> Section:
     """Returns `doctor`'s findings on what clients are listed; none if no server works."""
     rows = report.listed_to if report.working else ()
     findings = [
-        ok(f"{row['listed']} of {row['of']} tools", f"to {', '.join(row['clients'])}: {row['why']}") for row in rows
+        ok(f"{row['listed']} of {row['of']} tools", f"listed to {', '.join(row['clients'])}: {row['why']}")
+        for row in rows
     ]
     return Section("Lists", tuple(findings))
 

@@ -106,13 +106,17 @@ async def test_a_call_of_an_inactive_tool_is_refused_without_asking_the_server(c
         {"tool": 5},
         {"tool": "hub_call", "arguments": {"tool": "a__pid"}},
         {"tool": "a__pid", "arguments": "{}"},
-        {"tool": "a__pid", "arguments": None},
         {"tool": "a__echo", "text": "beside"},
     ],
 )
 async def test_a_malformed_hub_call_is_refused(client: StdioClient, arguments: dict[str, Any]) -> None:
     refused = await client.call("hub_call", arguments)
     assert code(refused) == "invalid_parameters"
+
+
+async def test_null_as_the_arguments_of_hub_call_means_none(client: StdioClient) -> None:
+    without = await client.call("hub_call", {"tool": "a__pid"})
+    assert await client.call("hub_call", {"tool": "a__pid", "arguments": None}) == without
 
 
 async def test_progress_and_server_requests_of_an_inner_call_reach_the_caller(tmp_path: Path) -> None:
