@@ -167,7 +167,7 @@ async def test_only_admins_get_the_token_costs_of_each_exposure_mode(tmp_path: P
         assert costs == without_tools(costs_of(served.hub))
         modes = {entry["way"]: entry["tokens"] for entry in costs["ways"]}
         assert list(modes) == ["all", "groups", "search", "code"]
-        assert modes["all"] > max(modes["search"], modes["code"])
+        assert min(modes["all"], modes["code"]) > modes["search"]  # a program takes more to describe than calls
         assert [entry["tools"] for entry in costs["groups"]] == [1]
         (server,) = costs["servers"]
         assert costs["never_called"]["tools"] == server["never_called"] == server["tools"] - 1
