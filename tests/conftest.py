@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.fakes import forks
-from tests.tiers import EXAMPLES, TIERS, tier_of
+from tests.tiers import EXAMPLES, REAL, TIERS, tier_of
 
 # A machine may say that no bytecode is kept: then each of the thousands of starts would compile the hub again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -48,6 +49,11 @@ subprocess.Popen.__init__ = _checked_start  # type: ignore[method-assign]
 def pytest_configure(config: pytest.Config) -> None:
     for tier in TIERS:
         config.addinivalue_line("markers", f"{tier}: the tier of tests/tiers.py; it is marked by its file")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves the clients of people, which only `scripts/test real` installs, to those who name them."""
+    return True if collection_path == REAL and not any("tests/real" in argument for argument in config.args) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
