@@ -158,6 +158,13 @@ def newline_of(text: str) -> str:
     return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
 
 
+def nested(at: KeyPath, value: Any) -> Any:
+    """Returns `value` with new objects and lists around it, as `at` names them."""
+    for part in reversed(at):
+        value = {part: value} if isinstance(part, str) else [value]
+    return value
+
+
 def get(tree: Any, at: KeyPath) -> Any:
     """Returns the value at `at`, which must exist."""
     for part in at:
@@ -213,7 +220,11 @@ def _without(tree: Any, at: KeyPath) -> Any:
 
 def _check_result(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> Any:
     """Returns the tree of the new text. Raises EditRefused unless it equals `expected`."""
-    if len(text.encode()) > MAX_FILE:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise EditRefused(f"{dotted(at)} has bytes or half characters that are not text") from None
+    if size > MAX_FILE:
         raise EditRefused(f"the file would become larger than {MAX_FILE:,} bytes")
     try:
         tree = parse(text, syntax).tree

@@ -200,12 +200,12 @@ def _replace(edit: Edit, real: Path, content: bytes) -> None:
 def _sync_directory(directory: Path) -> None:
     if sys.platform == "win32":
         return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some file systems cannot
+    with contextlib.suppress(OSError):  # some file systems cannot, and the file is in place already
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class FileEditor:

@@ -173,8 +173,12 @@ def _apply_all(edits: Sequence[Edit]) -> None:
     try:
         with TrustedDirectories.of_user().kept(edit.path for edit in edits):
             for edit in edits:
-                edit.apply()
-                applied.append(edit)
+                applied.append(edit)  # first, as an interrupted write may be complete
+                try:
+                    edit.apply()
+                except HubError:
+                    applied.pop()  # nothing was written
+                    raise
     except BaseException:
         for edit in reversed(applied):
             with contextlib.suppress(HubError):

@@ -10,7 +10,7 @@ import msgspec
 
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.key_spans import JSON_TOKEN, KeySpan, json_spans
-from mcp_hub.editing import EditRefused, Placement, newline_of
+from mcp_hub.editing import EditRefused, Placement, nested, newline_of
 
 _INDENT: Final = re.compile(r"[ \t]*")
 _FIRST_INDENT: Final = re.compile(r"[{\[][^\n\"{\[]*\n([ \t]+)\S")
@@ -30,9 +30,9 @@ def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placemen
     while depth > 0 and at[:depth] not in layout.spans:
         depth -= 1
     if () not in layout.spans:
-        return _first_value(text, _nested(at, value), layout, created=len(at))
+        return _first_value(text, nested(at, value), layout, created=len(at))
     created = len(at) - 1 - depth
-    container, nested_value = at[:depth], _nested(at[depth + 1 :], value)
+    container, nested_value = at[:depth], nested(at[depth + 1 :], value)
     edited, after = layout.add(container, at[depth], nested_value)
     return edited, Placement(created, "", after)
 
@@ -55,12 +55,6 @@ def remove(text: str, at: KeyPath, placement: Placement) -> str:
         end = span.end + len(placement.after) if text.startswith(placement.after, span.end) else span.end
         return text[:start] + text[end:]
     return layout.cut(at, placement.after)
-
-
-def _nested(at: KeyPath, value: Any) -> Any:
-    for part in reversed(at):
-        value = {part: value} if isinstance(part, str) else [value]
-    return value
 
 
 def _first_value(text: str, value: Any, layout: _Layout, created: int) -> tuple[str, Placement]:

@@ -91,14 +91,14 @@ class ServerFile:
     def switch(self, id: str, *, on: bool) -> None:
         """Switches an entry on or off by its key `enabled`, `isActive` or `disabled`."""
         entry = self.entry(id)
-        name = next((name for name in (*_ON, _OFF) if name in entry.values), None)
-        if name is not None and name not in self._written_values(entry):
+        names = [name for name in (*_ON, _OFF) if name in entry.values]
+        if not set(names) <= self._written_values(entry).keys():
             raise EditRefused(f"{printable(str(self.path))}: {printable(id, 100)!r} is switched by a key of 'params'")
-        if name is None:
-            if not on:
-                self._editor.insert((*entry.at, _ON[0]), False)
-        elif entry.values[name] is not ((name in _ON) == on):
-            self._editor.put((*entry.at, name), (name in _ON) == on)
+        for name in names:
+            if entry.values[name] is not ((name in _ON) == on):
+                self._editor.put((*entry.at, name), (name in _ON) == on)
+        if not names and not on:
+            self._editor.insert((*entry.at, _ON[0]), False)
         self.entries = {entry.id: entry for entry in self._find()}
 
     def words(self, id: str) -> Iterator[Word]:

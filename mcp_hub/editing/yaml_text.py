@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.findings import KeyPath, dotted
-from mcp_hub.editing import EditRefused, Placement
+from mcp_hub.editing import EditRefused, Placement, nested
 from mcp_hub.editing.line_cuts import cut_lines, end_of_line, last_line_end, put_lines
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placemen
     depth = len(at) - 1
     while depth > 0 and not nodes.has(at[:depth]):
         depth -= 1
-    nested_value = _nested(at[depth + 1 :], value)
+    nested_value = nested(at[depth + 1 :], value)
     placement = Placement(len(at) - 1 - depth)
     container = nodes.find(at[:depth])
     if container is None or (depth == 0 and tree is None):
@@ -85,12 +85,6 @@ def _with_commented_keys(text: str, offset: int, indent: int) -> int:
                 break
             end = offset
     return end
-
-
-def _nested(at: KeyPath, value: Any) -> Any:
-    for part in reversed(at):
-        value = {part: value} if isinstance(part, str) else [value]
-    return value
 
 
 def _lines(key: str | int, value: Any, indent: str) -> list[str]:

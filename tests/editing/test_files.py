@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, FileEditor, StaleEdit, read_bytes
 from mcp_hub.editing.journal import Journal
+from mcp_hub.editing.server_file import ServerFile
 from tests.fakes.client import PATIENCE
 
 ENTRY = {"command": "/opt/hub/mcp-hub", "args": ["serve"]}
@@ -40,6 +44,44 @@ def test_an_edit_keeps_the_files_mode_and_its_symbolic_link(tmp_path: Path, jour
     assert real.stat().st_mode & 0o777 == 0o640
     assert '"mcp-hub"' in real.read_text()
     assert sorted(path.name for path in real.parent.iterdir()) == ["größe.json"]
+
+
+def test_an_interrupted_write_leaves_no_file_changed(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        path.write_text("{}")
+    edits = [edit_of(path) for path in paths]
+    sync = os.fsync
+
+    def interrupted(descriptor: int) -> None:
+        sync(descriptor)
+        if "mcp-hub" in paths[1].read_text():  # it is complete, and only its directory is not written yet
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        journal.perform("install", edits)
+    assert [path.read_text() for path in paths] == ["{}", "{}"]
+    assert journal.runs() == []
+
+
+@pytest.mark.parametrize("name", ["mcp.json", "mcp.toml", "mcp.yaml"])
+def test_a_text_that_no_file_can_hold_is_refused(tmp_path: Path, name: str) -> None:
+    editor = FileEditor(tmp_path / name, None)
+    with pytest.raises(EditRefused, match=re.escape(name)):
+        editor.insert(("servers", "a"), {"command": "x\udcff"})
+
+
+def test_an_entry_with_several_switches_is_switched_by_all_of_them(tmp_path: Path) -> None:
+    entry = {"command": "x", "isActive": True, "disabled": True}
+    file = ServerFile(tmp_path / "mcp.json", json.dumps({"mcpServers": {"a": entry}}).encode())
+    file.switch("a", on=True)
+    assert file.entry("a").values == {"command": "x", "isActive": True, "disabled": False}
+    file.switch("a", on=False)
+    assert file.entry("a").values == {"command": "x", "isActive": False, "disabled": True}
 
 
 def test_a_new_file_is_private(tmp_path: Path, journal: Journal) -> None:
