@@ -192,11 +192,18 @@ class CurrentBrowser:
         self._browser: OpenBrowser | None = None
         self._urls: list[str] = []
         self._loss_note = ""
+        self._is_closing = False
+        """Whether the caller asked for the end of this browser."""
         self._lock = asyncio.Lock()
 
     def bounded(self, seconds: float) -> float:
         """Returns `seconds`, or the setting `web.timeout` if that is less."""
         return min(seconds, self.settings.timeout)
+
+    @property
+    def milliseconds(self) -> float:
+        """Returns how long one action may take."""
+        return self.bounded(ACTION) * 1000
 
     async def run(self, work: BrowserWork, seconds: float = ACTION, grace: float = GRACE) -> ToolResult:
         """Calls `work` with an open browser and returns its result, preceded by a note of what a crash has lost.
@@ -220,10 +227,10 @@ class CurrentBrowser:
     async def close(self) -> str:
         """Closes the browser if one is open, and returns a sentence that says so. The next call opens a new one."""
         async with self._exclusive():
-            browser, self._browser, self._loss_note, self._urls = self._browser, None, "", []
-            if browser is None:
+            if self._browser is None:
                 return "No browser was open."
-            await browser.close()
+            self._is_closing = True
+            await self._drop(self._browser)
             return "The browser is closed."
 
     async def end(self) -> None:
@@ -246,12 +253,16 @@ class CurrentBrowser:
 
     async def _ensure_browser(self) -> OpenBrowser:
         if self._browser is not None and self._browser.gone.is_set():
-            dead, self._browser = self._browser, None
-            self._loss_note = self._loss_message(dead)
-            await dead.close()
+            self._loss_note = "" if self._is_closing else self._loss_message(self._browser)
+            await self._drop(self._browser)
         if self._browser is None:
             self._browser = await open_browser(self.settings)
         return self._browser
+
+    async def _drop(self, browser: OpenBrowser) -> None:
+        """Closes the browser and then forgets it, so that the call after a cancelled one closes what is left."""
+        await browser.close()
+        self._browser, self._urls, self._is_closing = None, [], False
 
     def _loss_message(self, browser: OpenBrowser) -> str:
         urls = [url[:500] for url in self._urls[:MAX_LOST_URLS]]
@@ -311,7 +322,7 @@ class CurrentBrowser:
             return ""
         with contextlib.suppress(Error, TimeoutError):
             async with asyncio.timeout(HUNG):
-                await browser.tabs.close(None)
+                await browser.tabs.end(page)
         return " The page did not react to anything any more, so its tab was closed."
 
 

@@ -65,7 +65,7 @@ class BrowserTools:
         """Go back to the previous page of the current tab."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             await page.go_back(timeout=self._browser.bounded(NAVIGATION) * 1000)
             await wait_until_settled(page)
             return await report(browser)
@@ -84,18 +84,14 @@ class BrowserTools:
         """Click an element; the answer has a snapshot of the page as it is then."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             locator = await find_element(page, ref)
             click = locator.dblclick if doubleClick else locator.click
-            await click(button=button, modifiers=modifiers, timeout=self._milliseconds)
+            await click(button=button, modifiers=modifiers, timeout=self._browser.milliseconds)
             await wait_until_settled(page)
             return await report(browser)
 
         return await self._browser.run(work, ACTION * 2)
-
-    @property
-    def _milliseconds(self) -> float:
-        return self._browser.bounded(ACTION) * 1000
 
     @tool(annotations=ACTS)
     async def browser_type(
@@ -111,14 +107,14 @@ class BrowserTools:
         """Enter a text into a field."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             locator = await find_element(page, ref)
             if slowly:
-                await locator.press_sequentially(text, timeout=self._milliseconds)
+                await locator.press_sequentially(text, timeout=self._browser.milliseconds)
             else:
-                await locator.fill(text, timeout=self._milliseconds)
+                await locator.fill(text, timeout=self._browser.milliseconds)
             if submit:
-                await locator.press("Enter", timeout=self._milliseconds)
+                await locator.press("Enter", timeout=self._browser.milliseconds)
             await wait_until_settled(page)
             return await report(browser, tree=submit or slowly)
 
@@ -131,15 +127,15 @@ class BrowserTools:
         """Fill in several fields of a form, one after the other; nothing is sent off."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             for field in fields:
                 locator = await find_element(page, field.ref)
                 if field.type in ("textbox", "slider"):
-                    await locator.fill(field.value, timeout=self._milliseconds)
+                    await locator.fill(field.value, timeout=self._browser.milliseconds)
                 elif field.type == "combobox":
-                    await locator.select_option(label=field.value, timeout=self._milliseconds)
+                    await locator.select_option(label=field.value, timeout=self._browser.milliseconds)
                 else:
-                    await locator.set_checked(field.value.lower() == "true", timeout=self._milliseconds)
+                    await locator.set_checked(field.value.lower() == "true", timeout=self._browser.milliseconds)
             await wait_until_settled(page)
             return await report(browser)
 
@@ -155,9 +151,9 @@ class BrowserTools:
         """Select options in a dropdown."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             locator = await find_element(page, ref)
-            await locator.select_option(values, timeout=self._milliseconds)
+            await locator.select_option(values, timeout=self._browser.milliseconds)
             await wait_until_settled(page)
             return await report(browser)
 
@@ -170,7 +166,7 @@ class BrowserTools:
         """Press a key; what has the focus gets it."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             await page.keyboard.press(key)
             await wait_until_settled(page)
             return await report(browser)

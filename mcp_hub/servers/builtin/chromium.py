@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ _LOCK: Final = ".mcp-hub-lock"
 _ASK_WAIT: Final = 1.0
 _KILL_WAIT: Final = 1.0
 _POLL: Final = 0.02
+_HAS_PROC: Final = Path("/proc/self/stat").exists()
 _PREFERENCES: Final[dict[str, Any]] = {
     "autofill": {"enabled": False, "profile_enabled": False, "credit_card_enabled": False},
     "credentials_enable_service": False,
@@ -64,6 +66,7 @@ class BrowserProfile:
             lock_file.close()
             raise _in_use_refusal(path, f"the browser with process id {pid}")
         self._process: int | None = None
+        self._started: str | None = None
         self._write_preferences()
 
     def _write_preferences(self) -> None:
@@ -75,16 +78,25 @@ class BrowserProfile:
 
     def release(self) -> None:
         """Unlocks the profile once its browser has ended. A browser that has not ended after a second is killed."""
-        if (process := self._process) is not None:
-            for number in (0, getattr(signal, "SIGKILL", signal.SIGTERM)):
-                deadline = time.monotonic() + _KILL_WAIT
-                while time.monotonic() < deadline and _send_signal(process, number):
-                    time.sleep(_POLL)
+        for kill in (False, True):
+            deadline = time.monotonic() + _KILL_WAIT
+            while time.monotonic() < deadline and self._is_running():
+                if kill and self._process is not None:
+                    with contextlib.suppress(OSError):
+                        os.kill(self._process, getattr(signal, "SIGKILL", signal.SIGTERM))
+                time.sleep(_POLL)
         self._lock.close()
 
     def opened(self) -> None:
         """Reads the process id of the browser that was just started in this profile from Chromium's own lock."""
         self._process = _lock_owner(self.path)
+        self._started = _start_of(self._process)
+
+    def _is_running(self) -> bool:
+        """Returns whether the browser still runs. Once it has ended, its process id may be that of any process."""
+        if self._process is not None and not _HAS_PROC:
+            return _running_chromium(self.path) == self._process
+        return self._started is not None and _start_of(self._process) == self._started
 
 
 def _in_use_refusal(path: Path, holder: str) -> ToolRefused:
@@ -121,16 +133,13 @@ def _lock_owner(path: Path) -> int | None:
     return int(number) if number.isdigit() else None
 
 
-def _send_signal(process: int, number: int) -> bool:
-    """Sends the signal `number` (0: none) and returns whether the process is alive. A zombie counts as ended."""
+def _start_of(process: int | None) -> str | None:
+    """Returns when a process was started, in ticks; None if it has ended, or if the system has no /proc."""
     try:
-        os.kill(process, number)
-    except OSError:
-        return False
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return state[19] if state[0] != "Z" else None
     except (OSError, IndexError):
-        return not Path("/proc/self").exists()
+        return None
 
 
 READY_HOST: Final = "mcp-hub.invalid"

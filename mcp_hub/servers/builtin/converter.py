@@ -78,14 +78,14 @@ class _Worker:
         self.expiry: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, endpoint: str | None, memory: int) -> _Worker:
+    async def start(cls, endpoint: str | None, memory: int, environ: Mapping[str, str]) -> _Worker:
         """Starts a process and waits until it is ready.
 
         Raises WorkerDied, and ToolRefused if MarkItDown cannot be set up as configured.
         """
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "mcp_hub.servers.builtin.markdown",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_HEADER, env=_environment(endpoint),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_HEADER, env=environ,
         )  # fmt: skip
         worker = cls(process)
         try:
@@ -144,6 +144,8 @@ class Converter:
 
     def __init__(self, docintel_endpoint: str | None = None, *, memory: int = MEMORY) -> None:
         self._endpoint = docintel_endpoint
+        # Read now: a page that is opened in a browser narrows the environment of this process.
+        self._environ = _environment(docintel_endpoint)
         self._memory = memory
         self._slots = asyncio.Semaphore(WORKERS)
         self._idle: list[_Worker] = []
@@ -212,7 +214,7 @@ class Converter:
         return await self._start_worker()
 
     async def _start_worker(self) -> _Worker:
-        return await _Worker.start(self._endpoint, self._memory)
+        return await _Worker.start(self._endpoint, self._memory, self._environ)
 
     def _retire(self, worker: _Worker) -> None:
         if worker in self._idle:

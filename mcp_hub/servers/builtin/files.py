@@ -19,9 +19,9 @@ from mcp_hub.security.file_access import Parts, parts_of
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.regular_files import (
     MAX_BYTES,
-    LineRangeError,
     NotRegularFile,
     bytes_of,
+    exclusive,
     kind_of,
     read,
     replace,
@@ -194,8 +194,6 @@ def os_refusal(error: OSError, path: RootedPath) -> ToolRefused:
 
 MAX_ENTRIES: Final = 10_000
 """Most entries of a directory that are listed; the others are only counted."""
-LOCK_WAIT: Final = 30.0
-"""Seconds a change waits for the change before it. It takes longer only on a file system that hangs."""
 
 
 class Files:
@@ -212,17 +210,14 @@ class Files:
         if ranges is None:
             return text
         lines = split_lines(text)
-        try:
-            start, end = resolve_range(ranges, len(lines), str(target))
-        except LineRangeError as error:
-            raise ToolRefused("invalid_parameters", str(error)) from None
+        start, end = resolve_range(ranges, len(lines), str(target))
         return "".join(lines[start - 1 : end])
 
     def write(self, path: str, content: str) -> str:
         """Creates a file or replaces its content, and returns a sentence that says so. Raises ToolRefused."""
         target = self._roots.resolve(path, "write")
         data = bytes_of(content)
-        with self._exclusive(), self._roots.parent(target, make=True) as (directory, name), _system_errors(target):
+        with exclusive(self._lock), self._roots.parent(target, make=True) as (directory, name), _system_errors(target):
             former = stat_regular(name, directory)
             replace(name, data, former, directory)
         return f"{'Created' if former is None else 'Overwrote'} {target} ({len(data):,} bytes)."
@@ -236,7 +231,7 @@ class Files:
         if not old_text:
             raise ToolRefused("invalid_parameters", "'old_text' is empty: give the text to be replaced.")
         bytes_of(new_text)
-        with self._exclusive():
+        with exclusive(self._lock):
             text, former = self._read_text(target)
             count = text.count(old_text)
             if count == 0 or (count > 1 and not replace_all):
@@ -253,7 +248,7 @@ class Files:
     def delete(self, path: str) -> str:
         """Deletes one file, or a symbolic link itself, and returns a sentence that says so. Raises ToolRefused."""
         target = self._roots.resolve(path, "delete")
-        with self._exclusive(), self._roots.parent(target) as (directory, name), _system_errors(target):
+        with exclusive(self._lock), self._roots.parent(target) as (directory, name), _system_errors(target):
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
                 stat_regular(name, directory)
@@ -290,15 +285,6 @@ class Files:
             text = f"{target} has other names (hard links), which may be outside the root: make a copy of it first."
             raise ToolRefused("permission_denied", text)
         return text_of(data, str(target)), status
-
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        if not self._lock.acquire(timeout=LOCK_WAIT):
-            raise ToolRefused("tool_error", "Another change is still running; nothing was done. Try again.")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
 
 @contextlib.contextmanager

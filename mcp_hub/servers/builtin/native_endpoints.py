@@ -24,12 +24,13 @@ from mcp_hub.protocol.kinds import JSON_KEY
 from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.servers.builtin import Settings, native_from_environ
-from mcp_hub.servers.builtin.page_fetcher import failure_text, url_as_written
+from mcp_hub.servers.builtin.page_fetcher import REDIRECTS, failure_text, redirect_target
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import NOT_TEXT_CODECS, printable
 from mcp_hub.transport.egress import Egress
+from mcp_hub.transport.http1 import client_response as failures
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
 from mcp_hub.transport.trust_store import UnusableCertificates
@@ -44,8 +45,8 @@ POOL: Final = 64
 KEEP_ALIVE: Final = 4.0
 """Seconds an idle connection is kept."""
 _TRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _KEEP_METHOD: Final = frozenset({307, 308})
+_AFTER_SENDING: Final = (failures.ConnectionBroke, failures.EmptyReply, failures.IncompleteBody, failures.NotHttp)
 
 _HEADERS: Final = {
     "User-Agent": f"mcp-hub/{VERSION}",
@@ -155,7 +156,10 @@ class EndpointClient:
             return await self._follow_redirects(tool, request)
         except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
             # Only the kind of the failure and the origin are shown: other texts may quote the request.
-            raise ToolRefused("server_unavailable", f"{_origin(request.url)} {failure_text(error, None)}") from None
+            text = f"{_origin(request.url)} {failure_text(error, None)}"
+            if tool.method != "GET" and isinstance(error, _AFTER_SENDING):
+                text += "; but what was asked for may have happened"
+            raise ToolRefused("server_unavailable", text) from None
 
     async def _follow_redirects(
         self, tool: NativeToolDefinition, request: NativeRequest
@@ -169,7 +173,7 @@ class EndpointClient:
                 method, head_encoder.head(method, url.raw_path_qs, request.headers, size), body
             )
             try:
-                location = response.location if response.status in _REDIRECTS else None
+                location = response.location if response.status in REDIRECTS else None
                 if location is None:
                     limit = tool.max_bytes if 200 <= response.status < 300 else ERROR_BODY
                     content = await _read_body(response, limit, tool)
@@ -180,7 +184,11 @@ class EndpointClient:
                 status = response.status
             finally:
                 response.close()
-            url = _redirect_target(url, location)
+            target = redirect_target(url, location)
+            if target is None:
+                text = f"{_origin(str(url))} redirects to something that is not an http(s) address"
+                raise ToolRefused("tool_error", text)
+            url = target
             # The credentials and the arguments were meant for the first origin only.
             if url.origin() != origin:
                 text = f"{_origin(tool.url)} redirects to {_origin(str(url))}, which is not followed"
@@ -214,16 +222,6 @@ async def _read_body(response: HttpResponse, limit: int, tool: NativeToolDefinit
             text = f"{_origin(tool.url)} answered with more than {limit:,} bytes; max_bytes of the tool allows more"
             raise ToolRefused("result_too_large", text)
     return bytes(body)
-
-
-def _redirect_target(url: URL, location: str) -> URL:
-    try:
-        target = url_as_written(location.strip(), url)
-        if target.scheme in ("http", "https") and target.raw_host:
-            return target
-    except ValueError:
-        pass
-    raise ToolRefused("tool_error", f"{_origin(str(url))} redirects to something that is not an http(s) address")
 
 
 def _origin(url: str) -> str:

@@ -29,7 +29,7 @@ from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Download, Page
 
 MAX_HEIGHT: Final = 8000
 """Most pixels of the height of a whole-page picture; what is below is cut off."""
@@ -71,14 +71,10 @@ class PageContent:
             page = await browser.tabs.current()
             refuse_refused(browser, page)
             target = page.locator("body") if ref is None else await find_element(page, ref)
-            text = await target.inner_text(timeout=self._milliseconds)
+            text = await target.inner_text(timeout=self._browser.milliseconds)
             return await self._reading(browser, page, part_of(text, offset, MAX_PART, "browser_text"))
 
         return await self._browser.run(work, ACTION * 2)
-
-    @property
-    def _milliseconds(self) -> float:
-        return self._browser.bounded(ACTION) * 1000
 
     async def _reading(self, browser: OpenBrowser, page: Page, text: str) -> ToolResult:
         head = [f"URL: {page.url[:2000]}", f"Title: {await title_of(page)}", *notes(browser)]
@@ -99,11 +95,11 @@ class PageContent:
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
             refuse_refused(browser, page)
-            options: dict[str, Any] = {"type": type, "scale": "css", "timeout": self._milliseconds}
+            options: dict[str, Any] = {"type": type, "scale": "css", "timeout": self._browser.milliseconds}
             note = ""
             if ref is not None:
                 target = await find_element(page, ref)
-                await target.scroll_into_view_if_needed(timeout=self._milliseconds)
+                await target.scroll_into_view_if_needed(timeout=self._browser.milliseconds)
                 box = await target.bounding_box() or {"height": 0}
                 if box["height"] > MAX_HEIGHT:
                     raise ToolRefused(
@@ -151,12 +147,12 @@ class PageContent:
         """Run a JavaScript function in the page and return its value as JSON."""
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
+            page = await browser.tabs.chosen()
             refuse_refused(browser, page)
             if ref is None:
                 value = await page.evaluate(function)
             else:
-                value = await (await find_element(page, ref)).evaluate(function, timeout=self._milliseconds)
+                value = await (await find_element(page, ref)).evaluate(function, timeout=self._browser.milliseconds)
             await wait_until_settled(page)
             refuse_refused(browser, page)
             text = json.dumps(value, ensure_ascii=False, default=str)
@@ -225,6 +221,7 @@ class PageContent:
         seconds = self._browser.settings.timeout
 
         async def work(browser: OpenBrowser) -> ToolResult:
+            download: Download | None
             if target is not None:
                 download = await fetch(browser, target, self._browser.bounded(NAVIGATION))
             elif ref is not None:

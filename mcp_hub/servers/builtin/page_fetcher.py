@@ -6,15 +6,12 @@ resolves to another address a moment later gains nothing. Nothing is kept from o
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import email.message
 import ipaddress
 import posixpath
 import re
-import socket
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,27 +22,26 @@ from mcp_hub.security import urls
 from mcp_hub.security.address_rules import RULE as ADDRESS
 from mcp_hub.security.proxies import ForwardProxy
 from mcp_hub.servers.builtin import Settings
+from mcp_hub.servers.builtin.checked_lookups import CheckedLookups, RequestRefused
 from mcp_hub.servers.local.tool_results import ToolRefused
 from mcp_hub.text import printable
-from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, egress_failure
+from mcp_hub.transport.egress import Egress, egress_failure
 from mcp_hub.transport.http1 import client_response as failures
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.session_headers import CookieJar
 from mcp_hub.transport.trust_store import UnusableCertificates
 from mcp_hub.version import VERSION
 
-MAX_REDIRECTS: Final = 10
+MAXREDIRECTS: Final = 10
 CONNECT_WAIT: Final = 15.0
 """Seconds to connect to one address, so that the next address has a chance."""
 ERROR_BODY: Final = 64 * 1024
 """Most bytes read of the body of an error answer."""
-_LOOKUPS: Final = 64
-"""Most names resolved at the same time. A name server that hangs blocks a thread for half a minute."""
 _MAX_PRINTED: Final = 300
 _URL: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
 """Matches a URL: its scheme and host, its path, its query."""
 _SENDABLE: Final = "%!$&'()*+,/:;=?@[]|~"
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
     "User-Agent": f"Mozilla/5.0 (compatible; mcp-hub/{VERSION})",
     "Accept": "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.5",
@@ -81,10 +77,9 @@ class Fetcher:
 
     def __init__(self, settings: Settings) -> None:
         self._url_rules = settings.url_rules
-        self._address_rules = settings.address_rules
         self._max_bytes = settings.max_bytes
         self._egress = Egress(settings.proxies)
-        self._lookups = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
+        self._lookups = CheckedLookups(settings.address_rules)
 
     async def fetch(self, url: URL) -> FetchedPage:
         """Returns the page at an http or https URL after following its redirects.
@@ -94,7 +89,7 @@ class Fetcher:
         """
         credentials, origin = _credentials(url), url.origin()
         cookies: defaultdict[URL, CookieJar] = defaultdict(CookieJar)
-        for redirects in range(MAX_REDIRECTS + 1):
+        for redirects in range(MAXREDIRECTS + 1):
             url = _with_resolved_host(url.with_user(None).with_fragment(None))
             if self._url_rules.refuses(str(url)) is not None:
                 raise ToolRefused("guard_blocked", self._url_rules.message)
@@ -108,45 +103,31 @@ class Fetcher:
                     "GET", url, headers, connect=CONNECT_WAIT, addresses=None if proxy is not None else addresses
                 ) as response:
                     jar.take(url, response.all("set-cookie"))
-                    target = response.location if response.status in _REDIRECTS else None
+                    target = response.location if response.status in REDIRECTS else None
                     if target is None:
                         return await self._read_page(response, url, redirects)
             except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
                 raise ToolRefused("tool_error", f"{printable_url(url)} {failure_text(error, proxy)}") from None
-            url = _redirect_target(url, target)
-        raise ToolRefused("tool_error", f"{printable_url(url)}: more than {MAX_REDIRECTS} redirects")
+            following = redirect_target(url, target)
+            if following is None:
+                text = f"{printable_url(url)} redirects to {printable(target.partition('?')[0], 100)!r}"
+                raise ToolRefused("tool_error", f"{text}, which is not an http(s) address")
+            url = following
+        raise ToolRefused("tool_error", f"{printable_url(url)}: more than {MAXREDIRECTS} redirects")
 
     async def _checked_addresses(self, url: URL, *, proxied: bool) -> list[str]:
         """Resolves a host and returns the addresses that may be dialled, at least one. Raises ToolRefused.
 
         `proxied`: the host is reached through a proxy, which may know names that are not known here.
         """
-        host, port = url.raw_host or "", url.port or 0
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(PROXIED_LOOKUP if proxied else None):
-                entries = await loop.run_in_executor(
-                    self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                )
+            return await self._lookups.addresses_of(url.raw_host or "", url.port or 0, proxied=proxied)
+        except RequestRefused as refusal:
+            text = f"{printable_url(url)} is not fetched: {refusal}"
+            raise ToolRefused("guard_blocked", text, rule=ADDRESS) from None
         except (OSError, UnicodeError):
-            if proxied:
-                self._check_name(url)
-                return []
             text = f"the name of {printable_url(url)} cannot be resolved: check its spelling and the network connection"
             raise ToolRefused("tool_error", text) from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-        name = host.rstrip(".").lower()
-        refusals = {address: self._address_rules.refused(name, address, port) for address in addresses}
-        allowed = [address for address, refusal in refusals.items() if refusal is None]
-        if not allowed:
-            text = next((refusal for refusal in refusals.values() if refusal), "the name has no address")
-            raise ToolRefused("guard_blocked", f"{printable_url(url)} is not fetched: {text}", rule=ADDRESS)
-        return allowed
-
-    def _check_name(self, url: URL) -> None:
-        text = self._address_rules.refused_name(url.raw_host or "", url.port or 0)
-        if text is not None:
-            raise ToolRefused("guard_blocked", f"{printable_url(url)} is not fetched: {text}", rule=ADDRESS)
 
     async def _read_page(self, response: HttpResponse, url: URL, redirects: int) -> FetchedPage:
         is_error = response.status >= 400
@@ -174,7 +155,7 @@ class Fetcher:
 
     def close(self) -> None:
         """Cancels pending name look-ups without waiting for them."""
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
 
 
 def _credentials(url: URL) -> dict[str, str]:
@@ -214,16 +195,13 @@ def url_as_written(text: str, base: URL | None = None) -> URL:
     return base.join(URL.build(path=path, query_string=query, encoded=True))
 
 
-def _redirect_target(url: URL, location: str) -> URL:
+def redirect_target(url: URL, location: str) -> URL | None:
+    """Returns the URL to which the one at `url` redirects; None if it is not an http or https URL."""
     try:
         target = url_as_written(location.strip(), url)
-        if target.scheme in ("http", "https") and target.raw_host:
-            return target
     except ValueError:
-        pass
-    printed_location = printable(location.partition("?")[0], 100)
-    text = f"{printable_url(url)} redirects to {printed_location!r}, which is not an http(s) address"
-    raise ToolRefused("tool_error", text)
+        return None
+    return target if target.scheme in ("http", "https") and target.raw_host else None
 
 
 def _text(value: Any) -> str | None:

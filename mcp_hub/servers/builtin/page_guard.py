@@ -16,8 +16,9 @@ from urllib.parse import urldefrag, urlsplit
 
 from mcp_hub.security.lru import Lru
 from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin.checked_lookups import RequestRefused
 from mcp_hub.servers.builtin.chromium import READY_HOST
-from mcp_hub.servers.builtin.proxy import USER, Proxy, RequestRefused
+from mcp_hub.servers.builtin.proxy import USER, Proxy
 from mcp_hub.servers.builtin.proxy_http import TargetUnreachable, refusal_page
 
 if TYPE_CHECKING:

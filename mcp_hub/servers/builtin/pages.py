@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.servers.builtin.browser_session import OpenBrowser
-from mcp_hub.servers.builtin.proxy import RequestRefused
+from mcp_hub.servers.builtin.checked_lookups import RequestRefused
 from mcp_hub.servers.builtin.tabs import title_of
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
@@ -165,8 +165,8 @@ async def goto(browser: OpenBrowser, url: str, seconds: float) -> str:
 
 
 async def _goto_and_settle(browser: OpenBrowser, page: Page, url: str, seconds: float) -> str:
-    response, downloads = await _goto(browser, page, url, seconds)
-    if downloads:
+    response, download = await _goto(browser, page, url, seconds)
+    if download is not None:
         return ""  # the URL was a file and is being downloaded, as the notes say
     if response is not None and response.status == 502:
         _raise_failure(browser, page.url)
@@ -176,24 +176,33 @@ async def _goto_and_settle(browser: OpenBrowser, page: Page, url: str, seconds: 
     return ""
 
 
-async def _goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> tuple[Response | None, bool]:
-    """Opens a URL in a page. Returns its response, and whether it is a file that is being downloaded instead."""
+async def _goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> tuple[Response | None, Download | None]:
+    """Opens a URL in a page. Returns its response, or else the download that this page has begun instead."""
     from playwright.async_api import Error
     from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-    browser.downloads.arrived.clear()
+    begun: asyncio.Future[Download] = asyncio.get_running_loop().create_future()
+
+    def on_download(download: Download) -> None:
+        if not begun.done():
+            begun.set_result(download)
+
+    page.on("download", on_download)
     try:
-        return await page.goto(url, timeout=seconds * 1000), False
+        return await page.goto(url, timeout=seconds * 1000), None
     except PlaywrightTimeout:
         raise
     except Error:
         _raise_failure(browser, url)
-        if not await _becomes_download(browser):
+        await asyncio.wait({begun}, timeout=NEWS_WAIT)
+        if not begun.done():
             raise
-        return None, True
+        return None, begun.result()
+    finally:
+        page.remove_listener("download", on_download)
 
 
-async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | None:
+async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download:
     """Downloads the file at a URL in a hidden tab. Raises ToolRefused if it cannot be downloaded."""
     _check_url(browser, url)
     page = await browser.tabs.hidden()
@@ -201,9 +210,9 @@ async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | No
         session = await browser.context.new_cdp_session(page)
         frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
         with browser.guard.keeping_as_file(frame):
-            response, downloads = await _goto(browser, page, url, seconds)
-        if downloads:
-            return browser.downloads.latest()
+            response, download = await _goto(browser, page, url, seconds)
+        if download is not None:
+            return browser.downloads.take(download)
         refuse_refused(browser, page)
         _raise_failure(browser, page.url)
         response_text = f"status {response.status}" if response is not None else "nothing"
@@ -212,24 +221,13 @@ async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | No
         await page.close()
 
 
-async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Download | None:
+async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Download:
     """Clicks an element and returns the download that this starts. Raises ToolRefused."""
-    page = await browser.tabs.current()
+    page = await browser.tabs.chosen()
     locator = await find_element(page, ref)
     async with page.expect_download(timeout=seconds * 1000) as download_info:
         await locator.click(timeout=seconds * 1000)
-    await download_info.value
-    return browser.downloads.latest()
-
-
-async def _becomes_download(browser: OpenBrowser) -> bool:
-    """Returns whether a navigation failed because it became a download."""
-    arrived = browser.downloads.arrived
-    try:
-        async with asyncio.timeout(NEWS_WAIT):
-            return await arrived.wait()
-    except TimeoutError:
-        return False
+    return browser.downloads.take(await download_info.value)
 
 
 def _check_url(browser: OpenBrowser, url: str) -> None:

@@ -22,6 +22,7 @@ from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.lru import Lru
 from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin.checked_lookups import CheckedLookups, RequestRefused
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy_http import (
     CHUNK,
@@ -34,7 +35,7 @@ from mcp_hub.servers.builtin.proxy_http import (
     relay_response,
     send_body,
 )
-from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, egress_failure
+from mcp_hub.transport.egress import Egress, egress_failure
 from mcp_hub.transport.http1.client_response import HttpFailure
 from mcp_hub.transport.trust_store import UnusableCertificates
 
@@ -50,14 +51,6 @@ CHECK_LASTS: Final = 10.0
 """Seconds for which `check` caches its verdict. Addresses that are dialled are always checked anew."""
 MAX_CHECKED: Final = 1000
 USER: Final = "mcp-hub"
-
-
-class RequestRefused(Exception):
-    """The rules forbid a request. `code` is one of the hub's error codes, `str()` is the message for the user."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass
@@ -78,7 +71,7 @@ class Proxy:
         self.password = secrets.token_urlsafe(24)
         self.on_refused: Callable[[str, str], None] = lambda target, why: None
         """Called with the target and the reason of each refused request."""
-        self._addresses = addresses
+        self.lookups = CheckedLookups(addresses)
         self._urls = urls
         self._egress = Egress(ProxyRules() if proxies is None else proxies)
         self._expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
@@ -100,6 +93,7 @@ class Proxy:
 
     async def close(self) -> None:
         """Stops listening and ends every connection."""
+        self.lookups.close()
         if self._server is not None:
             self._server.close()
         tasks = list(self._tasks)
@@ -129,7 +123,7 @@ class Proxy:
         if verdict is None or verdict[0] < now:
             refusal: RequestRefused | None = None
             try:
-                await self.addresses_of(host, port, proxied=self._proxy_for(scheme, host, port) is not None)
+                await self._addresses_of(host, port, proxied=self._proxy_for(scheme, host, port) is not None)
             except RequestRefused as error:
                 refusal = error
             verdict = self._verdicts[host, port] = (now + CHECK_LASTS, refusal)
@@ -142,48 +136,19 @@ class Proxy:
         except ProxySettingError as error:
             raise TargetUnreachable(str(error)) from None
 
-    async def addresses_of(self, host: str, port: int, *, proxied: bool = False) -> list[str]:
-        """Resolves a host and returns the addresses that may be dialled.
-
-        `proxied`: another proxy dials. It may know names that do not resolve here; for those, the list is empty.
-
-        Raises RequestRefused, whose message names the setting, if none may be dialled, and TargetUnreachable if the
-        host does not resolve.
-        """
+    async def _addresses_of(self, host: str, port: int, *, proxied: bool = False) -> list[str]:
         try:
-            async with asyncio.timeout(PROXIED_LOOKUP if proxied else DIAL_WAIT):
-                entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return (await self.lookups.addresses_of(host, port, proxied=proxied, seconds=DIAL_WAIT))[:MAX_ADDRESSES]
         except (OSError, UnicodeError) as error:
-            if proxied:
-                return self._check_unresolved(host, port)
             failure = (
                 f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
             )
             raise TargetUnreachable(f"the name {host} {failure}") from None
-        allowed, reason = [], None
-        for address in dict.fromkeys(str(entry[4][0]) for entry in entries):
-            problem = self._addresses.refused(host, address, port)
-            if problem is None:
-                allowed.append(address)
-            else:
-                reason = reason or problem
-        if not allowed and reason is not None:
-            raise RequestRefused("guard_blocked", reason)
-        return allowed[:MAX_ADDRESSES]
-
-    def _check_unresolved(self, host: str, port: int) -> list[str]:
-        """Returns no addresses for a name that only another proxy can resolve.
-
-        Raises RequestRefused if the rules forbid the name.
-        """
-        if (refusal := self._addresses.refused_name(host, port)) is not None:
-            raise RequestRefused("guard_blocked", refusal)
-        return []
 
     async def _dial(self, scheme: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         proxy = self._proxy_for(scheme, host, port)
         if proxy is not None:
-            await self.addresses_of(host, port, proxied=True)
+            await self._addresses_of(host, port, proxied=True)
             try:
                 async with asyncio.timeout(DIAL_WAIT):
                     return await self._egress.streams(scheme, host, port, limit=CHUNK)
@@ -191,7 +156,7 @@ class Proxy:
                 reason = egress_failure(error, proxy) or f"the proxy {proxy} opens no connection within {DIAL_WAIT:g} s"
                 raise TargetUnreachable(f"{host}:{port} cannot be reached: {reason}") from None
         last_error = "the name has no address"
-        for address in await self.addresses_of(host, port):
+        for address in await self._addresses_of(host, port):
             if port == self.port and address == "127.0.0.1":
                 raise RequestRefused("guard_blocked", "The browser's own proxy is not a page.")
             try:

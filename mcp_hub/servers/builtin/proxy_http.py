@@ -10,7 +10,7 @@ from typing import Final
 
 MAX_HEAD: Final = 256 * 1024
 MAX_LINE: Final = 64 * 1024
-_CHUNK: Final = 64 * 1024
+CHUNK: Final = 64 * 1024
 _HOP_BY_HOP: Final = frozenset({"connection", "proxy-connection", "keep-alive"})
 
 
@@ -83,7 +83,7 @@ async def body_of(head: MessageHead, reader: asyncio.StreamReader) -> AsyncItera
         raise ValueError("the length of the body is ambiguous")
     remaining = int(lengths.pop()) if lengths else 0
     while remaining:
-        piece = await reader.read(min(remaining, _CHUNK))
+        piece = await reader.read(min(remaining, CHUNK))
         if not piece:
             raise EOFError
         remaining -= len(piece)
@@ -97,7 +97,7 @@ async def _chunked_body(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield line
         remaining = size + 2
         while remaining and size:
-            piece = await reader.read(min(remaining, _CHUNK))
+            piece = await reader.read(min(remaining, CHUNK))
             if not piece:
                 raise EOFError
             remaining -= len(piece)
@@ -111,7 +111,6 @@ async def _chunked_body(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 RESPONSE_WAIT: Final = 300.0
 """Seconds a server may take to begin its answer. The deadlines of the tools are shorter."""
-CHUNK: Final = 64 * 1024
 
 
 class TargetUnreachable(Exception):

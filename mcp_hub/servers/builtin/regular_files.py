@@ -11,17 +11,16 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mcp_hub.servers.local.tool_results import ToolRefused
 
+LOCK_WAIT: Final = 30.0
+"""Seconds a change waits for the change before it. It takes longer only on a file system that hangs."""
 AROUND: Final = 5
 """Lines shown before and after a change."""
-
-
-class LineRangeError(ValueError):
-    """The range does not name lines of the text. `str()` says why."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -32,31 +31,30 @@ def split_lines(text: str) -> list[str]:
 def resolve_range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
     """Returns the first and last line number of a range in a text of `count` lines. Both exist.
 
-    `path` is the one that the error message shows. Raises LineRangeError.
+    `path` is the one that the error message shows. Raises ToolRefused.
     """
     if len(ranges) != 2 or any(isinstance(number, bool) or not isinstance(number, int) for number in ranges):
         text = f"InvalidArgumentError: Invalid range format. Expected a list of two integers, but got {list(ranges)}."
-        raise LineRangeError(text)
+        raise ToolRefused("invalid_parameters", text)
     if 0 in ranges:
-        raise LineRangeError(
-            f"InvalidArgumentError: Lines are counted from 1 (or -1 from the end), but got {list(ranges)}."
-        )
+        text = f"InvalidArgumentError: Lines are counted from 1 (or -1 from the end), but got {list(ranges)}."
+        raise ToolRefused("invalid_parameters", text)
     first, last = ranges
     if first > last and (first > 0) == (last > 0):
         raise _reversed_range(ranges)
     start, end = (number if number > 0 else count + 1 + number for number in ranges)
     if start > count or end < 1:
         text = f"The range '{list(ranges)}' is out of bounds for the file '{path}', which has only {count} lines."
-        raise LineRangeError(f"InvalidArgumentError: {text}")
+        raise ToolRefused("invalid_parameters", f"InvalidArgumentError: {text}")
     start = max(start, 1)  # "the last 100 lines" of a shorter file are all of them
     if start > end:
         raise _reversed_range(ranges)
     return start, min(end, count)
 
 
-def _reversed_range(ranges: Sequence[int]) -> LineRangeError:
+def _reversed_range(ranges: Sequence[int]) -> ToolRefused:
     text = f"The start line is greater than the end line in the given range {list(ranges)}."
-    return LineRangeError(f"InvalidArgumentError: {text}")
+    return ToolRefused("invalid_parameters", f"InvalidArgumentError: {text}")
 
 
 def number_lines(lines: Sequence[str], start: int, end: int) -> str:
@@ -84,11 +82,11 @@ def replace_lines(lines: Sequence[str], start: int, end: int, content: str) -> l
 def insert_lines(lines: Sequence[str], number: int, content: str) -> list[str]:
     """Returns the lines with `content` inserted before line `number`; one more than the last line appends.
 
-    Raises LineRangeError.
+    Raises ToolRefused.
     """
     if not 1 <= number <= len(lines) + 1:
         text = f"The given line_number ({number}) is not in the valid range [1, {len(lines) + 1}]."
-        raise LineRangeError(f"InvalidArgumentsError: {text}")
+        raise ToolRefused("invalid_parameters", f"InvalidArgumentsError: {text}")
     before, after = list(lines[: number - 1]), lines[number - 1 :]
     lacks_line_end = bool(before) and not before[-1].endswith(("\n", "\r"))
     if lacks_line_end:  # only the last line can lack its end: the new last line lacks it as well
@@ -204,6 +202,17 @@ def _is_unchanged(current: os.stat_result | None, former: os.stat_result | None)
         former.st_size,
         former.st_mtime_ns,
     )
+
+
+@contextlib.contextmanager
+def exclusive(lock: threading.Lock) -> Iterator[None]:
+    """Holds the lock of those who write. Raises ToolRefused if another keeps it for too long."""
+    if not lock.acquire(timeout=LOCK_WAIT):
+        raise ToolRefused("tool_error", "Another change is still running; nothing was written. Try again.")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def too_large() -> ToolRefused:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.browser_session import OpenBrowser, open_browser, playwright_message
-from mcp_hub.servers.builtin.proxy import RequestRefused
+from mcp_hub.servers.builtin.checked_lookups import RequestRefused
 from mcp_hub.servers.local.tool_results import ToolRefused
 
 if TYPE_CHECKING:

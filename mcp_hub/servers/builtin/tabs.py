@@ -34,13 +34,10 @@ class Downloads:
         self._pending: list[Download] = []
         self._too_large: set[Download] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.arrived = asyncio.Event()
-        """Set whenever a download begins."""
 
     def started(self, download: Download) -> str:
         """Registers a download that has begun, and returns a sentence about it for the caller."""
         self._pending.append(download)
-        self.arrived.set()
         self._spawn(self._watch(download))
         while len(self._pending) > MAX_WAITING:
             self._spawn(self._drop(self._pending.pop(0)))
@@ -49,6 +46,12 @@ class Downloads:
     def latest(self) -> Download | None:
         """Removes and returns the newest download that nobody has fetched, or None."""
         return self._pending.pop() if self._pending else None
+
+    def take(self, download: Download) -> Download:
+        """Removes this download from those that wait to be fetched, and returns it."""
+        if download in self._pending:
+            self._pending.remove(download)
+        return download
 
     async def content(self, download: Download, content_type: str | None) -> list[dict[str, Any]]:
         """Waits until a download is complete and returns its content blocks.
@@ -148,6 +151,7 @@ class Tabs:
         self._downloads = downloads
         self._pages: list[Page] = []
         self._current: Page | None = None
+        self._moved = False
         self._crashed: weakref.WeakSet[Page] = weakref.WeakSet()
         self._hidden: weakref.WeakSet[Page] = weakref.WeakSet()
         self._opening_hidden = 0
@@ -175,11 +179,23 @@ class Tabs:
             self._current = await self._open_blank()
         return self._current
 
+    async def chosen(self) -> Page:
+        """Returns the current page for an action.
+
+        Raises ToolRefused if it became current because another tab has ended, and the caller was not told yet.
+        """
+        page = await self.current()
+        if self._moved:
+            text = "Nothing was done, as the tab that was current has ended. Look at the page first."
+            raise ToolRefused("tool_error", "\n".join([text, *self.take_notes()]))
+        return page
+
     async def new(self) -> Page:
         """Opens a tab and makes it the current one. Raises ToolRefused if too many are open."""
         if len(self._pages) >= MAX_TABS:
             raise ToolRefused("tool_error", f"{MAX_TABS} tabs are open: close one with browser_tabs first.")
         self._current = await self._open_blank()
+        self._moved = False
         return self._current
 
     async def hidden(self) -> Page:
@@ -216,12 +232,18 @@ class Tabs:
     def select(self, index: int) -> Page:
         """Makes the tab with this index the current one. Raises ToolRefused if there is none."""
         self._current = self._page_at(index)
+        self._moved = False
         return self._current
 
     async def close(self, index: int | None) -> None:
         """Closes the tab with this index, or the current one. Raises ToolRefused if there is none."""
         page = await self.current() if index is None else self._page_at(index)
-        self._forget(page)
+        self._forget(page)  # before its end is reported, as it is no news to the caller
+        await page.close()
+
+    async def end(self, page: Page) -> None:
+        """Closes a page that has failed. The caller is told of it before the next action."""
+        self._on_end(page)
         await page.close()
 
     def _page_at(self, index: int) -> Page:
@@ -234,21 +256,26 @@ class Tabs:
     async def listing(self) -> str:
         """Returns one line of text for each tab."""
         lines = []
-        for index, page in enumerate(list(self._pages)):
+        pages = list(self._pages)
+        titles = await asyncio.gather(*map(title_of, pages))  # at once: any number of them may not answer
+        for index, (page, title) in enumerate(zip(pages, titles, strict=True)):
             mark = " (current)" if page is self._current else ""
             refusal = self._guard.refusal_at(page.url)
-            label = f"refused: {refusal}" if refusal is not None else await title_of(page)
+            label = f"refused: {refusal}" if refusal is not None else title
             lines.append(f"- {index}:{mark} [{label}]({page.url[:500]})")
         return "\n".join(lines) or "No tab is open."
 
     def take_notes(self) -> list[str]:
         """Returns what happened since the last call, one line each."""
         notes = list(self._notes)
+        if self._moved and self._current is not None:
+            notes.append(f"The tab that was current has ended; now current is {self._current.url[:500]}.")
+        self._moved = False
         self._notes.clear()
         return notes
 
     def _on_page(self, page: Page) -> None:
-        page.on("close", self._forget)
+        page.on("close", self._on_end)
         page.on("crash", self._on_crash)
         page.on("download", lambda download: self._on_download(page, download))
         page.on("websocket", self._on_websocket)
@@ -277,10 +304,15 @@ class Tabs:
         if page is self._current:
             self._current = self._pages[-1] if self._pages else None
 
+    def _on_end(self, page: Page) -> None:
+        was_current = page is self._current
+        self._forget(page)
+        self._moved = self._moved or (was_current and self._current is not None)
+
     def _on_crash(self, page: Page) -> None:
         self._crashed.add(page)
         self._notes.append(f"The tab at {page.url[:500]} crashed and was closed.")
-        self._forget(page)
+        self._on_end(page)
         self._spawn(page.close())
 
     def _on_dialog(self, dialog: Dialog) -> None:

@@ -6,6 +6,7 @@ ends, permissions and links are preserved; a file is replaced as a whole or not 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -16,10 +17,10 @@ from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE, RawTextPolicy, strictest_policy
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.regular_files import (
-    LineRangeError,
     NotRegularFile,
     bytes_of,
     context_range,
+    exclusive,
     insert_lines,
     number_lines,
     read,
@@ -40,7 +41,7 @@ def view(path: str, ranges: Sequence[int] | None) -> str:
     lines = _lines(path)
     if ranges is None:
         return f"The content of {path}:\n```\n{number_lines(lines, 1, len(lines))}```"
-    start, end = _range(ranges, len(lines), path)
+    start, end = resolve_range(ranges, len(lines), path)
     return f"The content of {path} in {list(ranges)} lines:\n```\n{number_lines(lines, start, end)}```"
 
 
@@ -63,7 +64,7 @@ def write(path: str, content: str, ranges: Sequence[int] | None) -> str:
         return f"Overwrite {path} successfully."
     before, former = read(target)
     lines = split_lines(text_of(before, path))
-    start, end = _range(ranges, len(lines), path)
+    start, end = resolve_range(ranges, len(lines), path)
     after = replace_lines(lines, start, end, content)
     replace(target, "".join(after).encode(), former)
     snippet = context_range(len(lines), len(after), start, end)
@@ -85,10 +86,7 @@ def insert(path: str, content: str, line_number: int) -> str:
     except NotRegularFile:
         raise _not_a_file(path) from None
     lines = split_lines(text_of(before, path))
-    try:
-        after = insert_lines(lines, line_number, content)
-    except LineRangeError as error:
-        raise ToolRefused("invalid_parameters", str(error)) from None
+    after = insert_lines(lines, line_number, content)
     replace(target, "".join(after).encode(), former)
     start, end = context_range(len(lines), len(after), line_number, line_number)
     return (
@@ -107,21 +105,12 @@ def _lines(path: str) -> list[str]:
     return split_lines(text_of(data, path))
 
 
-def _range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
-    try:
-        return resolve_range(ranges, count, path)
-    except LineRangeError as error:
-        raise ToolRefused("invalid_parameters", str(error)) from None
-
-
 def _not_a_file(path: str) -> ToolRefused:
     return ToolRefused("tool_error", f"Error: The path {path} is not a file.")
 
 
 BLOCKED: Final = "Blocked by policy: raw OS file access is disabled. Use FileSystem service tools instead."
 REASON: Final = "bypass_filesystem"
-LOCK_WAIT: Final = 30.0
-"""Seconds a write waits for the write before it. It takes longer only on a file system that hangs."""
 
 _PATH: Final = "The target file path"
 
@@ -166,21 +155,14 @@ class RawTextTools:
             text = f"{name} reads or writes {printed_path} past all roots (policy: warn; see {RAW_TEXT_VARIABLE})"
             self._warn(text)
         try:
-            text = self._exclusive(act, path) if writes else act(path)
+            with exclusive(self._lock) if writes else contextlib.nullcontext():
+                text = act(path)
         except ToolRefused as refusal:
             return _refusal_result(refusal, name, meta)
         except OSError as error:
             text = f"Error: {printable(path)}: {error.strerror or error}."
             return _refusal_result(ToolRefused("tool_error", text), name, meta)
         return ToolResult([{"type": "text", "text": text}], meta=meta)
-
-    def _exclusive(self, act: Callable[[str], str], path: str) -> str:
-        if not self._lock.acquire(timeout=LOCK_WAIT):
-            raise ToolRefused("tool_error", "Error: another write is still running; nothing was written. Try again.")
-        try:
-            return act(path)
-        finally:
-            self._lock.release()
 
 
 def _is_valid_path(path: str) -> bool:

@@ -62,6 +62,9 @@ def serving() -> Iterator[Api]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Asked(self.command, self.path, headers, self.rfile.read(length))
             api.requests.append(request)
+            if self.path.startswith("/dropped"):
+                self.close_connection = True
+                return
             status, fields, body = _answer(api, request)
             self.send_response(status)
             for name, value in {**fields, "Content-Length": str(len(body))}.items():

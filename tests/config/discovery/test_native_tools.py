@@ -151,6 +151,19 @@ async def test_an_unreachable_endpoint_affects_only_its_own_tool(tmp_path: Path)
         assert "secret-in-the-query" not in json.dumps(result) + client.stderr.decode()
 
 
+async def test_a_lost_answer_to_a_request_that_changes_things_says_that_they_may_have_changed(tmp_path: Path) -> None:
+    with serving() as api:
+        for method in ("get", "post"):
+            tool = {"api_url": f"{api.url}/dropped", "method": method.upper()}
+            write(tmp_path, f"tools/native/{method}.yaml", tool)
+        async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
+            for method in ("get", "post"):
+                result = await client.call(f"local__{method}")
+                assert code(result) == "server_unavailable"
+                assert ("may have happened" in result["content"][0]["text"]) is (method == "post")
+        assert [request.method for request in api.requests] == ["GET", "POST"]
+
+
 async def test_an_answer_in_an_encoding_that_is_none_of_texts_holds_nothing_up(tmp_path: Path) -> None:
     charsets = ("punycode", "idna", "undefined", "hex")
     with serving() as api:

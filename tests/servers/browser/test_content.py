@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -138,6 +139,39 @@ async def test_downloading_a_missing_file_is_an_error(browser: Browsing, site: S
     code, text = await browser.refused("download", url=site.url("/nothing-here"))
     assert code == "tool_error"
     assert "404" in text
+
+
+async def test_a_download_that_another_tab_begins_is_not_taken_for_the_requested_one(
+    browser: Browsing, site: Site
+) -> None:
+    asked, begun = asyncio.Event(), asyncio.Event()
+
+    async def until_asked(request: web.Request) -> web.Response:
+        await asked.wait()
+        return web.Response()
+
+    async def other(request: web.Request) -> web.Response:
+        begun.set()
+        return web.Response(body=b"other", headers={"Content-Disposition": "attachment; filename=other.bin"})
+
+    async def nothing(request: web.Request) -> web.Response:
+        asked.set()
+        await begun.wait()
+        return web.Response(status=204)
+
+    site.answers |= {"/asked": until_asked, "/other": other, "/empty": nothing}
+    site.put("/noisy", "<script>fetch('/asked').then(() => location = '/other')</script>", "text/html")
+    await browser.call("navigate", url=site.url("/noisy"))
+    await browser.call("tabs", action="new")
+    assert (await browser.refused("download", url=site.url("/empty")))[0] == "tool_error"
+    assert resource(await browser.call("download"))["uri"] == site.url("/other")
+    asked.clear()
+    begun.clear()
+    await browser.call("tabs", action="select", index=0)
+    await browser.call("navigate", url=site.url("/noisy"))
+    await browser.call("tabs", action="new")
+    assert (await browser.refused("navigate", url=site.url("/empty")))[0] == "tool_error"
+    await browser.call("close")
 
 
 async def test_a_cookie_is_deleted_by_its_domain_with_or_without_the_leading_dot(browser: Browsing) -> None:

@@ -180,6 +180,46 @@ async def test_a_link_may_open_a_tab_and_tabs_are_listed_selected_and_closed(bro
     assert (await browser.refused("tabs", action="select", index=7))[0] == "invalid_parameters"
 
 
+@pytest.mark.parametrize("act", ["click", "press_key", "evaluate"])
+async def test_an_action_meant_for_a_tab_that_closed_itself_reaches_no_other_tab(
+    browser: Browsing, site: Site, act: str
+) -> None:
+    leave, left = asyncio.Event(), asyncio.Event()
+
+    async def until_it_leaves(request: web.Request) -> web.Response:
+        await leave.wait()
+        return web.Response()
+
+    async def has_left(request: web.Request) -> web.Response:
+        left.set()
+        return web.Response()
+
+    site.answers |= {"/leave": until_it_leaves, "/left": has_left}
+    opener = "<script>const trap = open('/trap'); setInterval(() => trap.closed && fetch('/left'), 20)</script>"
+    site.put("/opener", opener, "text/html")
+    site.put("/trap", "<title>Trap</title><button>Go</button><script>fetch('/leave').then(close)</script>", "text/html")
+    button = "<button autofocus onclick=\"document.title = 'Paid'\">Pay</button>"
+    site.put("/bank", f"<title>Bank</title>{button}", "text/html")
+    await browser.call("navigate", url=site.url("/opener"))
+    bank = await browser.text("tabs", action="new", url=site.url("/bank"))
+    index = re.search(r"- (\d+):[^\n]*/trap", bank)
+    assert index is not None, bank
+    ref = ref_of(await browser.text("tabs", action="select", index=int(index[1])), 'button "Go"')
+    assert ref == ref_of(bank, 'button "Pay"')
+    leave.set()
+    async with asyncio.timeout(PATIENCE):
+        await left.wait()
+    await browser.call("cookies", action="list")  # the news has come by now
+    acts = {
+        "click": {"ref": ref}, "press_key": {"key": "Enter"}, "evaluate": {"function": "() => document.title = 'Paid'"},
+    }  # fmt: skip
+    code, text = await browser.refused(act, **acts[act])
+    assert (code, site.url("/bank") in text) == ("tool_error", True)
+    assert "(current) [Bank]" in await browser.text("tabs", action="list")
+    await browser.call(act, **acts[act])  # now the caller knows on which page it acts
+    await browser.call("close")
+
+
 async def test_a_page_cannot_open_tabs_without_end(browser: Browsing, site: Site) -> None:
     site.put("/floods", "<title>Floods</title>", "text/html")
     await browser.call("navigate", url=site.url("/floods"))
@@ -249,7 +289,9 @@ async def test_a_page_in_an_endless_loop_loses_only_its_tab(site: Site) -> None:
     async with browsing(timeout=5.0) as browser:
         await browser.call("navigate", url=site.url("/one"))
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url())
+        await browser.call("tabs", action="new")
         assert (await browser.refused("evaluate", function="() => { for (;;) {} }"))[0] == "timeout"
+        assert (await browser.refused("press_key", key="Enter"))[0] == "tool_error"  # it was meant for the closed tab
         await browser.call("navigate", url=site.url("/cookies"))
         assert await browser.evaluate("() => document.cookie") == "kept=1"
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import socket
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -192,16 +193,16 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
     proxy: Proxy, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [["10.0.0.9", "127.0.0.1"], ["10.0.0.9"]]
-    loop, asked_for = asyncio.get_running_loop(), []
-    real = loop.getaddrinfo
+    asked_for: list[str] = []
+    real = socket.getaddrinfo
 
-    async def changing(host: Any, port: Any, **options: Any) -> list[Any]:
+    def changing(host: Any, port: Any, *arguments: Any, **options: Any) -> list[Any]:
         if host != "changing.example":
-            return await real(host, port, **options)
+            return real(host, port, *arguments, **options)
         asked_for.append(host)
         return [(2, 1, 6, "", (address, port)) for address in answers[len(asked_for) - 1]]
 
-    monkeypatch.setattr(loop, "getaddrinfo", changing)
+    monkeypatch.setattr(socket, "getaddrinfo", changing)
     target = f"http://changing.example:{site.port}/echo"
     assert (await response_to(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 200
     assert len(asked_for) == 1
@@ -288,3 +289,23 @@ async def test_invalid_http_ends_only_its_own_proxy_connection(proxy: Proxy, sit
         assert b" 200 " not in await peer.remainder()
     lines = (f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0")
     assert (await response_to(proxy, *lines))[0] == 200
+
+
+async def test_names_that_never_resolve_hold_up_nothing_but_their_own_requests(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def hanging(host: str, *_: Any, **__: Any) -> list[Any]:
+        answered.wait(PATIENCE)
+        raise OSError(host)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    checks = [asyncio.ensure_future(proxy.check(f"{number}.example", 443)) for number in range(40)]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.sleep(0)
+            assert await asyncio.to_thread(answered.is_set) is False
+    finally:
+        answered.set()
+        await asyncio.gather(*checks, return_exceptions=True)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 from aiohttp import web
 
+from mcp_hub.servers.builtin import Settings
+from mcp_hub.servers.builtin.browser_session import CurrentBrowser, OpenBrowser
+from mcp_hub.servers.builtin.chromium import BrowserProfile
+from mcp_hub.servers.builtin.pages import text_result
 from mcp_hub.servers.builtin.scratch import Scratch
+from mcp_hub.servers.local.tool_results import ToolResult
 from tests.fakes.client import PATIENCE
-from tests.servers.browser.browsing import Browsing, below, browsing, chromiums
+from tests.servers.browser.browsing import LOOPBACK, Browsing, below, browsing, chromiums
 from tests.servers.scrape.site import Site, serving
 
 pytestmark = pytest.mark.anyio
@@ -247,3 +254,54 @@ async def test_a_profile_open_in_another_chromium_is_not_used(site: Site, tmp_pa
             assert code == "tool_error"
             assert str(profile) in text
         await context.close()
+
+
+def test_a_process_that_got_the_id_of_a_dead_browser_is_not_killed(tmp_path: Path) -> None:
+    browser = subprocess.Popen(["sleep", "600"])
+    started = psutil.Process(browser.pid).create_time()
+    bystander = subprocess.Popen(["sleep", "600"])
+    while psutil.Process(bystander.pid).create_time() == started:  # no system gives an id again that soon
+        bystander.kill()
+        bystander.wait(PATIENCE)
+        bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        profile = BrowserProfile(tmp_path / "profile")
+        (profile.path / "SingletonLock").symlink_to(f"host-{browser.pid}")
+        profile.opened()
+        browser.kill()
+        browser.wait(PATIENCE)
+        profile._process = bystander.pid  # as if the system had given the id again
+        profile.release()
+        assert bystander.poll() is None
+    finally:
+        browser.kill()
+        bystander.kill()
+        bystander.wait(PATIENCE)
+
+
+def test_a_browser_that_does_not_end_by_itself_is_killed(tmp_path: Path) -> None:
+    browser = subprocess.Popen(["sleep", "600"])
+    profile = BrowserProfile(tmp_path / "profile")
+    (profile.path / "SingletonLock").symlink_to(f"host-{browser.pid}")
+    profile.opened()
+    profile.release()
+    assert browser.wait(PATIENCE) == -signal.SIGKILL
+
+
+async def test_a_profile_is_free_again_when_closing_its_browser_was_cancelled(site: Site, tmp_path: Path) -> None:
+    current = CurrentBrowser(Settings(address_rules=LOOPBACK, profile=str(tmp_path / "profile")))
+
+    async def work(browser: OpenBrowser) -> ToolResult:
+        return text_result((await browser.tabs.current()).url)
+
+    with mock.patch.dict(os.environ):
+        await current.run(work)
+        closing = asyncio.ensure_future(current.close())
+        await asyncio.sleep(0)
+        while not closing.done():
+            closing.cancel()
+            await asyncio.sleep(0)
+        try:
+            assert [block["text"] for block in (await current.run(work)).content] == ["about:blank"]
+        finally:
+            await current.close()

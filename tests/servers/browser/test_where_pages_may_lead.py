@@ -271,13 +271,14 @@ async def test_the_browser_itself_sends_no_requests(places: Places) -> None:
     with mock.patch.dict(os.environ):
         running = await open_browser(Settings(address_rules=AddressRules(allow=("127.0.0.1",))))
         try:
-            addresses_of = running.proxy.addresses_of
+            lookups = running.proxy.lookups
+            addresses_of = lookups.addresses_of
 
-            async def recording(host: str, port: int, *, proxied: bool = False) -> list[str]:
+            async def recording(host: str, port: int, **options: bool | float) -> list[str]:
                 hosts.append(host)
-                return await addresses_of(host, port, proxied=proxied)
+                return await addresses_of(host, port, **options)
 
-            running.proxy.addresses_of = recording  # type: ignore[method-assign]
+            lookups.addresses_of = recording  # type: ignore[method-assign]
             page = await running.tabs.current()
             form = "<form><input name=email autocomplete=email><input type=password></form>"
             await page.goto(places.page.put("/login", form, "text/html"))

@@ -10,10 +10,12 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 
+from mcp_hub.servers.builtin.chromium import narrow_environment
 from mcp_hub.servers.builtin.converter import MEMORY, Converter, SourceDocument
 from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import PATIENCE
@@ -99,6 +101,19 @@ async def test_the_converter_process_gets_no_secret_of_the_environment(monkeypat
     assert "a-secret" not in environ.values()
     assert environ["MCP_HUB_RUN"] == "run:1:web:"
     assert workers() == []
+
+
+async def test_the_converter_process_keeps_its_environment_after_a_page_was_opened_in_a_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "given")
+    monkeypatch.setenv("PYTHONPATH", azure_packages(tmp_path))
+    async with converter(docintel_endpoint=ENDPOINT) as running:
+        with mock.patch.dict(os.environ):
+            narrow_environment()
+            await running.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+        (process,) = workers()
+        assert process.environ()["AZURE_CLIENT_SECRET"] == "given"
 
 
 async def test_converter_processes_are_reused_and_at_most_two_run() -> None:
