@@ -44,7 +44,7 @@ T = TypeVar("T")
 PAGE_SIZE: Final = 1000
 MAX_OWNERS: Final = 100_000
 """The most names whose owner one generation remembers, in case an upstream keeps inventing new ones."""
-MAX_URI: Final = 2048
+MAX_MATCHED_URI: Final = 2048
 """Characters of a URI that is matched against templates; a longer one matches none."""
 MAX_PLACES: Final = 40_000
 """The most steps of matching one URI against the templates of all upstreams; about 3 ms. Each upstream has an equal
@@ -327,7 +327,7 @@ class Catalog:
 
     def _by_normal_form(self, uri: str) -> Route | None:
         """Returns the route of a URI that is listed in another form, with the URI as it came."""
-        if len(uri) > MAX_URI:
+        if len(uri) > MAX_MATCHED_URI:
             return None
         normal = names.normal_uri(uri)
         entry = self._index[RESOURCES].get(normal) or self._normal_forms.get(normal)
@@ -335,7 +335,7 @@ class Catalog:
         return Route(entry.route.upstream, RESOURCES, original[1] if original else uri) if entry is not None else None
 
     def _by_template(self, uri: str) -> Route | None:
-        if len(uri) > MAX_URI:
+        if len(uri) > MAX_MATCHED_URI:
             return None
         upstream, original = names.original_uri(uri) or (None, uri)
         full = names.readable(original)

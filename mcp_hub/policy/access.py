@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
-from mcp_hub.catalog import MAX_URI, Item, Route, names
+from mcp_hub.catalog import MAX_MATCHED_URI, Item, Route, names
 from mcp_hub.config.entry_rules import Filter
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
@@ -279,7 +279,7 @@ class Access:
         if len(decisions) >= MAX_REMEMBERED:
             decisions.clear()
         rule = self._hiding_rule(route, profile)
-        if len(route.name) <= MAX_URI:
+        if len(route.name) <= MAX_MATCHED_URI:
             decisions[key] = rule
         return rule
 

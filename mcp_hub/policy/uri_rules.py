@@ -18,11 +18,11 @@ from mcp_hub.catalog import Route, names
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.patterns import WILDCARDS, Patterns
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
-from mcp_hub.security.url_rules import MAX_URI as MAX_READ
+from mcp_hub.security.url_rules import MAX_READ_URI
 from mcp_hub.security.urls import host_and_port
 from mcp_hub.text import normalized
 
-MAX_URI: Final = 8192
+MAX_COMPARED_URI: Final = 8192
 """Characters of a URI that is compared; a longer one has no certain text."""
 ROUNDS: Final = 3
 """Rounds of percent-decoding; what is encoded more often has no certain text."""
@@ -77,7 +77,7 @@ def text_of(uri: str) -> str | None:
 
     It has no escapes, double slashes and dot segments. Expressions with the same operator become equal.
     """
-    if len(uri) > MAX_URI:
+    if len(uri) > MAX_COMPARED_URI:
         return None
     text = decoded(names.EXPRESSION.sub(r"{\1}", uri) if "{" in uri else uri)
     if text is None or not _is_certain(text) or _DOTS.search(text) or _SPLIT_HOST.match(uri):
@@ -292,7 +292,9 @@ def completed_route(call: Call, value: str | None = None) -> Route:
     if isinstance(argument, dict) and isinstance(argument.get("name"), str):
         values[argument["name"]] = argument.get("value") if value is None else value
     texts = {name: text for name, text in values.items() if isinstance(name, str) and isinstance(text, str)}
-    uri = names.filled(call.route.name, texts)[: MAX_READ + 1]  # every rule refuses what is longer, also when it is cut
+    uri = names.filled(call.route.name, texts)[
+        : MAX_READ_URI + 1
+    ]  # every rule refuses what is longer, also when it is cut
     return Route(call.route.upstream, TEMPLATES if names.is_template(uri) else RESOURCES, uri)
 
 
@@ -346,7 +348,7 @@ class _Rule:
         self.literal: str | None = None
         self.start: str | None = None
         """The text before the first wildcard or expression."""
-        plain = decoded(marked) if len(pattern) <= MAX_URI and _MARK not in pattern else None
+        plain = decoded(marked) if len(pattern) <= MAX_COMPARED_URI and _MARK not in pattern else None
         if plain is None or not _is_certain(plain):
             return
         text, literal = _normalised(_resolved(plain)), _literal(_resolved(marked))

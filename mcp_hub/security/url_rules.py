@@ -19,7 +19,7 @@ UNREADABLE: Final = "too many URLs to check"
 HUGGINGFACE_MESSAGE: Final = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
 )
-MAX_URI: Final = 16_384
+MAX_READ_URI: Final = 16_384
 """Characters of a resource's URI or of a link in a result; a longer one is refused."""
 
 _HUBS: Final = ("huggingface.co", "hf.co", "hf-mirror.com")
@@ -75,7 +75,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
 
         `work` is the budget of all links of one result.
         """
-        if len(uri) > MAX_URI:
+        if len(uri) > MAX_READ_URI:
             return UNREADABLE
         part = WorkBudget(QUICK_WORK) if work is None else work.part()
         refusal = self.refuses(uri, part)
