@@ -169,8 +169,6 @@ log = logging.getLogger("mcp_hub.policy")
 Function = Callable[[str, Json, Json, Json], Awaitable[Json | None]]
 """`run_function(name, call, result, options)` returns the changed result, None for no change."""
 
-NOTE: Final = 1024
-"""Bytes by which a shortened result may exceed its limit, for the note that says where the rest is."""
 WHOLE: Final = 4
 """Structured content may have this many times the limit if a shorter one would not fit the tool's schema."""
 _KEY: Final = len('"structuredContent":,')

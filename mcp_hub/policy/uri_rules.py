@@ -292,9 +292,8 @@ def completed_route(call: Call, value: str | None = None) -> Route:
     if isinstance(argument, dict) and isinstance(argument.get("name"), str):
         values[argument["name"]] = argument.get("value") if value is None else value
     texts = {name: text for name, text in values.items() if isinstance(name, str) and isinstance(text, str)}
-    uri = names.filled(call.route.name, texts)[
-        : MAX_READ_URI + 1
-    ]  # every rule refuses what is longer, also when it is cut
+    # Every rule refuses a longer one, also when it is cut.
+    uri = names.filled(call.route.name, texts)[: MAX_READ_URI + 1]
     return Route(call.route.upstream, TEMPLATES if names.is_template(uri) else RESOURCES, uri)
 
 

@@ -26,8 +26,6 @@ LATEST_HANDSHAKE: Final = HANDSHAKE_REVISIONS[-1]
 LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 BATCHING_REVISION: Final = "2025-03-26"
 """The one revision whose servers must accept JSON-RPC batches."""
-ASSUMED_HTTP_REVISION: Final = "2025-03-26"
-"""The revision that the specification assumes for a request without `MCP-Protocol-Version`."""
 
 _PREFIX: Final = "io.modelcontextprotocol/"
 VERSION_KEY: Final = _PREFIX + "protocolVersion"

@@ -309,13 +309,3 @@ class Peer:
 
 def _object(params: Any) -> dict[str, Any]:
     return params if isinstance(params, dict) else {}
-
-
-async def nothing_offered(method: str, params: dict[str, Any], cause: Cause | None = None) -> dict[str, Any]:
-    """Answers an upstream's request if the hub offers nothing to it: a ping with `{}`.
-
-    Raises ProtocolError (-32601) for any other method.
-    """
-    if method == "ping":
-        return {}
-    raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")

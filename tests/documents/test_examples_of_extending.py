@@ -18,8 +18,9 @@ import yaml
 import mcp_hub
 import tests
 from mcp_hub.transport import LinkLost
-from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.peer import Peer
 from tests.fakes.client import PATIENCE, fake, write_config
+from tests.fakes.offers import nothing_offered
 
 pytestmark = pytest.mark.anyio
 TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()

@@ -12,7 +12,8 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
 from mcp_hub.protocol.frames import FrameError, decode_exactly, encode, salvage_id
 from mcp_hub.security.url_rules import UrlRules
-from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.peer import Peer
+from tests.fakes.offers import nothing_offered
 from tests.fuzz.targets import conversation
 
 

@@ -17,8 +17,9 @@ from mcp_hub.config.models import Server as Configured
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.transport import LinkLost, SessionLost
 from mcp_hub.transport.http_link import HttpLink
-from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.peer import Peer
 from mcp_hub.transport.sse_link import SseLink
+from tests.fakes.offers import nothing_offered
 from tests.transport.scripted_http import PATIENCE
 
 pytestmark = pytest.mark.anyio

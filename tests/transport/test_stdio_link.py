@@ -15,9 +15,10 @@ import pytest
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, reaper
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.peer import Peer
 from mcp_hub.transport.stdio_link import LAST_WORDS_GRACE, STDIN_GRACE, TERM_GRACE, StdioLink
 from tests.fakes.client import FAKE, PATIENCE
+from tests.fakes.offers import nothing_offered
 
 pytestmark = pytest.mark.anyio
 

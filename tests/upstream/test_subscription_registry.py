@@ -15,13 +15,14 @@ from mcp_hub.errors import CallError
 from mcp_hub.hub.composition import config_of
 from mcp_hub.protocol.frames import Message
 from mcp_hub.transport import Link, LinkError, Receiver
-from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.peer import Peer
 from mcp_hub.upstream import session as sessions
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.session import Agreement, UpstreamSession
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 from tests.fakes.client import PATIENCE
+from tests.fakes.offers import nothing_offered
 
 pytestmark = pytest.mark.anyio
 

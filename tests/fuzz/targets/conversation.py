@@ -9,7 +9,8 @@ from typing import Any
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.protocol.frames import FrameError, Message, decode
 from mcp_hub.transport import LinkError, LinkLost, Receiver, RequestId
-from mcp_hub.transport.peer import MAX_BACKGROUND, Peer, nothing_offered
+from mcp_hub.transport.peer import MAX_BACKGROUND, Peer
+from tests.fakes.offers import nothing_offered
 from tests.fuzz.supply import Supply
 
 TOKENS = (

@@ -23,13 +23,15 @@ from mcp_hub.policy.long_results import (
     shortened_values,
     without_lone_surrogates,
 )
-from mcp_hub.policy.shape_result import NOTE, WHOLE, ShapeResult
+from mcp_hub.policy.shape_result import WHOLE, ShapeResult
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 
 Json = dict[str, Any]
 
+NOTE = 1024
+"""Bytes by which a shortened result may exceed its limit, for the note that says where the rest is."""
 TEXTS = st.text(max_size=4000) | st.text("ab \n\u00e9\U0001f600", max_size=4000)
 HALVES = st.text(st.characters(), max_size=500) | st.just("\u00e9\ud800" * 200)
 BLOCKS = (

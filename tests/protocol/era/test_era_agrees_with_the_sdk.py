@@ -17,10 +17,6 @@ def test_the_revisions_of_both_eras_are_those_of_the_sdk() -> None:
     assert era.LATEST_MODERN == version.LATEST_MODERN_VERSION
 
 
-def test_the_revision_assumed_without_a_header_is_that_of_the_sdk() -> None:
-    assert mcp_types.DEFAULT_NEGOTIATED_VERSION == era.ASSUMED_HTTP_REVISION
-
-
 def test_the_keys_of_the_envelope_are_those_of_the_sdk() -> None:
     assert mcp_types.PROTOCOL_VERSION_META_KEY == era.VERSION_KEY
     assert mcp_types.CLIENT_CAPABILITIES_META_KEY == era.CAPABILITIES_KEY
