@@ -54,6 +54,13 @@ async def until_busy(served: ServedHub, server: str) -> None:
             await asyncio.sleep(0)
 
 
+async def until_recorded(record: Path, method: str) -> None:
+    """Waits until a server has got a message."""
+    async with asyncio.timeout(PATIENCE):
+        while not record.exists() or method not in record.read_text():
+            await asyncio.sleep(0)
+
+
 async def newest(page: Any, **query: str) -> dict[str, Any]:
     """The newest record of a call."""
     parameters = "&".join(f"{name}={value}" for name, value in query.items())
@@ -153,11 +160,11 @@ async def test_a_run_is_cancelled_when_its_request_is_closed(tmp_path: Path) -> 
     record = tmp_path / "record"
     async with served_hub(tmp_path, {"a": fake("--record", str(record))}) as served, served.looking() as page:
         async with running(page, "a__sleep", {"seconds": 600}):
-            await until_busy(served, "a")
+            await until_recorded(record, "tools/call")
         await until_idle(served, "a")
         assert (await newest(page, server="a"))["verdict"] == "cancelled"
         assert await text(page, "a__echo", {"text": "x"}) == "x"
-        assert "notifications/cancelled" in record.read_text()
+        await until_recorded(record, "notifications/cancelled")
 
 
 async def test_a_run_whose_client_goes_while_its_token_is_verified_is_not_carried_out(tmp_path: Path) -> None:
