@@ -128,7 +128,7 @@ PATH_LINE = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", r
 BOUNDS = {
     "tools/call over stdio": (90, 30),
     "tools/call over HTTP": (115, 37),
-    "tools/list over HTTP": (45, 17),
+    "tools/list over HTTP": (47, 18),
 }
 """The most frames and files on the path of a request."""
 
