@@ -146,11 +146,11 @@ class CatalogCache:
         except (OSError, ValueError) as error:
             log.debug("it is not noted whether %s is late: %s", server.id, error)
 
-    def forget(self, server: Server, declared: Json | None = None) -> None:
-        """Deletes what is cached for exactly this entry, and for these client capabilities."""
+    def forget(self, server: Server) -> None:
+        """Deletes what is cached for exactly this entry, for all client capabilities."""
         try:
-            self._files.delete(self._name(server))
-            self._files.delete(self._name(server, declared))
+            for path in self._files.directory.glob(f"{self._name(server).removesuffix('.json')}*.json"):
+                self._files.delete(path.name)
         except (OSError, ValueError) as error:
             log.debug("the cached catalog of %s cannot be deleted: %s", server.id, error)
 
@@ -169,10 +169,10 @@ class CatalogCache:
 
     def _name(self, server: Server, declared: Json | None = None, *, late: bool = False) -> str:
         entry = server.described(RULES_OF_LISTS).encode()
+        name = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
         if declared is not None:
-            entry += b"\0" + json.dumps(declared, sort_keys=True).encode()
-        digest = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
-        return f"{digest}.{'late' if late else 'json'}"
+            name += "-" + hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:16]
+        return f"{name}.{'late' if late else 'json'}"
 
     def _key(self) -> bytes:
         """Returns the random key of this user: without it, a file's name reveals nothing about the entry's secrets."""

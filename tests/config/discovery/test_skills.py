@@ -77,9 +77,9 @@ async def test_skills_are_listed_read_and_described_as_the_access_rules_allow(tm
             "pdf/.env",
             "pdf/../../outside.txt",
             "pdf/%2e%2e/x",
-            "pdf/scripts",
         ):
             assert await refused(client, f"skill://{uri}") == absent
+        assert await refused(client, "skill://pdf/scripts") == -32602  # a directory is known, and no resource
 
 
 async def test_a_skill_file_replaced_by_a_link_is_not_read(tmp_path: Path) -> None:
