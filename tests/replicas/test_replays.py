@@ -55,9 +55,9 @@ class Stranger:
         writer.close()
 
 
-async def put_back(redis: Redis, records: dict[bytes, bytes | None]) -> None:
+async def put_back(redis: Redis, records: dict[bytes, bytes | None], ended: asyncio.Event) -> None:
     """Keeps signed records of members in the store, whatever happens to them."""
-    while True:
+    while not ended.is_set():  # a cancellation may get lost in a command of the client
         for key, record in records.items():
             await redis.set(key, record or b"")
             prefix, _, owner = key.partition(b"member:")
@@ -81,14 +81,16 @@ async def test_a_stranger_at_the_address_of_a_dead_replica_gets_no_request_of_a_
         await served.end(0)
         stranger, port = Stranger(), int(served.urls[0].rpartition(":")[2])
         server = await asyncio.start_server(stranger.serve, "127.0.0.1", port)
-        putting = asyncio.ensure_future(put_back(redis, records))
+        ended = asyncio.Event()
+        putting = asyncio.ensure_future(put_back(redis, records, ended))
         async with server:
             answer = await client.modern("tools/call", call, served.urls[1])
             assert code_of(answer) == "server_unavailable"
             assert stranger.asked.is_set()
             assert SECRET.encode() not in stranger.heard
-        putting.cancel()
-        await asyncio.wait([putting])
+        ended.set()
+        async with asyncio.timeout(PATIENCE):
+            await putting
         await redis.delete(*records)
         async with asyncio.timeout(PATIENCE):
             while code_of(answer := await client.modern("tools/call", call, served.urls[1])) is not None:
