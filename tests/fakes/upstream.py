@@ -340,6 +340,8 @@ def handle(message: dict, paused: bool = False) -> None:
         answer = json.loads(options.result)
     elif method == "tools/call" and listed("result", None) is not None:
         answer = dict(listed("result", None))
+    elif method == "tools/call" and params["name"] in listed("results", {}):  # by the name of the tool
+        answer = dict(listed("results", {})[params["name"]])
     elif method == "tools/call":
         _thread.start_new_thread(call, (request_id, params["name"], params.get("arguments") or {}, meta))
         return

@@ -45,12 +45,14 @@ class ClaudeCode:
     """Claude Code in print mode."""
 
     name = "claude-code"
-    inherits = True
-    """Whether its servers get every variable that it has."""
 
-    def command(self, prompt: str) -> list[str]:
+    def command(self, *words: str) -> list[str]:
         program = PACKAGES / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
-        return [_installed(program), "--dangerously-skip-permissions", "--model", "claude-sonnet-4-5", "-p", prompt]
+        return [_installed(program), "--dangerously-skip-permissions", "--model", "claude-sonnet-4-5", "-p", *words]
+
+    def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
+        """Returns what its user writes for a prompt of a server that takes `who`; None if prompts are not taken."""
+        return [f"/mcp__{server}__{name} {argument}"]
 
     def environment(self, place: Place) -> dict[str, str]:
         return {
@@ -80,11 +82,13 @@ class GeminiCli:
     """Gemini CLI with a prompt."""
 
     name = "gemini"
-    inherits = False
 
-    def command(self, prompt: str) -> list[str]:
+    def command(self, *words: str) -> list[str]:
         program = PACKAGES / "@google" / "gemini-cli" / "bundle" / "gemini.js"
-        return [_installed(NODE), _installed(program), "-y", "-m", "gemini-2.5-flash", "-p", prompt]
+        return [_installed(NODE), _installed(program), "-y", "-m", "gemini-2.5-flash", "-p", *words]
+
+    def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
+        return [f'/{name} --who="{argument}"']
 
     def environment(self, place: Place) -> dict[str, str]:
         return {
@@ -107,12 +111,14 @@ class Codex:
     """`codex exec`."""
 
     name = "codex"
-    inherits = False
 
-    def command(self, prompt: str) -> list[str]:
+    def command(self, *words: str) -> list[str]:
         program = PACKAGES / "@openai" / "codex" / "bin" / "codex.js"
         switches = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        return [_installed(NODE), _installed(program), "exec", *switches, prompt]
+        return [_installed(NODE), _installed(program), "exec", *switches, *words]
+
+    def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
+        return None
 
     def environment(self, place: Place) -> dict[str, str]:
         return {"CODEX_HOME": str(place.home / ".codex"), "FAKE_KEY": "x"}
@@ -143,10 +149,12 @@ class OpenCode:
     """`opencode run`."""
 
     name = "opencode"
-    inherits = True
 
-    def command(self, prompt: str) -> list[str]:
-        return [_installed(PACKAGES / "opencode-linux-x64" / "bin" / "opencode"), "run", prompt]
+    def command(self, *words: str) -> list[str]:
+        return [_installed(PACKAGES / "opencode-linux-x64" / "bin" / "opencode"), "run", *words]
+
+    def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
+        return ["--command", f"{server}:{name}", argument]
 
     def environment(self, place: Place) -> dict[str, str]:
         switches = ("AUTOUPDATE", "LSP_DOWNLOAD", "MODELS_FETCH")

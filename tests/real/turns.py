@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -81,8 +81,7 @@ class User:
         """Configures the client with these servers; with keys of the hub's configuration, the hub in front of them."""
         self._configured = dict(servers)
         if hub is not None:
-            self.config.write_text(json.dumps({**hub, "servers": servers}))
-            self.config.chmod(0o600)
+            write_hub(self.config, servers, **hub)
             self._configured = {"hub": {"command": HUB, "args": ["serve", "--config", str(self.config)]}}
         self.client.configure(self.place, self._configured)
 
@@ -111,16 +110,20 @@ class User:
             **self._shell,
         }
 
-    def turn(self, *steps: Call, prompt: str = PROMPT, interrupted_by: Path | None = None) -> Turn:
+    def turn(self, *steps: Call, words: Iterable[str] = (PROMPT,), until: Path | None = None) -> Turn:
         """Lets the client answer a prompt, and its model play the steps.
 
-        The client is interrupted as by Ctrl-C when the file `interrupted_by` has been written.
+        The client is interrupted, as by Ctrl-C, when a server has recorded a call in the file `until`.
         """
+
+        def has_ended() -> bool:
+            return process.poll() is not None
+
         self.provider.play(steps)
         output = self.place.home.parent / "output"
         with output.open("wb") as stream:
             process = subprocess.Popen(
-                self.client.command(prompt),
+                self.client.command(*words),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
@@ -129,7 +132,7 @@ class User:
                 start_new_session=True,
             )
             try:
-                if interrupted_by is not None and _written(interrupted_by, process):
+                if until is not None and recorded(until, b'"tools/call"', has_ended):
                     os.killpg(process.pid, signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(TURN)
@@ -160,11 +163,11 @@ class User:
         _end_all_of(self.place.home, patience=0)
 
 
-def _written(path: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Waits until there is something in a file, or the process has ended."""
+def recorded(record: Path, what: bytes, is_over: Callable[[], bool]) -> bool:
+    """Waits until this is in a record; returns False if what writes it is over, or at the end of a turn."""
     end = time.monotonic() + TURN
-    while time.monotonic() < end and process.poll() is None:
-        if path.exists() and path.stat().st_size:
+    while time.monotonic() < end and not is_over():
+        if record.exists() and what in record.read_bytes():
             return True
         time.sleep(0.05)
     return False
@@ -186,6 +189,12 @@ def _end_all_of(home: Path, patience: float = GONE) -> list[str]:
             lines.append(re.sub(r"\s+", " ", " ".join(process.cmdline()))[:200])
             process.kill()
     return lines
+
+
+def write_hub(config: Path, servers: Mapping[str, Json], **hub: Any) -> None:
+    """Writes the configuration of a hub with these servers."""
+    config.write_text(json.dumps({**hub, "servers": servers}))
+    config.chmod(0o600)
 
 
 def scripted(*options: str, **entry: Any) -> Json:

@@ -1,0 +1,164 @@
+"""What a model is told of its calls: results of every kind, questions with nobody there, changes, cancellation."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.fakes.client import FAKE
+from tests.real.client_programs import Client, Json
+from tests.real.conftest import Report
+from tests.real.scripted_provider import Call
+from tests.real.turns import BEHIND, DIRECT, WAYS, Turn, User, listing, scripted, tool
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFElEQVR4nGNk+M+ABzDhkxxZ0gANGAEPPOTYuAAAAABJRU5ErkJggg=="
+ASKING = str(Path(FAKE).with_name("asking.py"))
+_OUTPUT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+RESULTS: dict[str, Json] = {
+    "give_text": {"content": [_text("TEXT-MARK")]},
+    "give_several": {"content": [_text("FIRST-MARK"), _text("SECOND-MARK")]},
+    "give_nothing": {"content": []},
+    "give_image": {"content": [_text("IMAGE-MARK"), {"type": "image", "data": PNG, "mimeType": "image/png"}]},
+    "give_audio": {"content": [_text("AUDIO-MARK"), {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}]},
+    "give_structure": {"content": [_text("BESIDE-MARK")], "structuredContent": {"n": 42}},
+    "give_structure_alone": {"content": [], "structuredContent": {"n": 4343}},
+    "give_wrong_structure": {"content": [_text("WRONG-MARK")], "structuredContent": {"n": "none"}},
+    "give_failure": {"content": [_text("FAILURE-MARK")], "isError": True},
+    "give_link": {
+        "content": [
+            _text("LINK-MARK"),
+            {"type": "resource_link", "uri": "x://linked", "name": "linked", "mimeType": "text/plain"},
+        ]
+    },
+    "give_document": {
+        "content": [{"type": "resource", "resource": {"uri": "x://d", "mimeType": "text/plain", "text": "DOC-MARK"}}]
+    },
+    "give_bytes": {
+        "content": [
+            _text("BYTES-MARK"),
+            {"type": "resource", "resource": {"uri": "x://b", "mimeType": "application/pdf", "blob": "JVBERi0="}},
+        ]
+    },
+    "give_letters": {"content": [_text('LETTERS-MARK ü 汉 \u202e 🎉 \\ " \t end')]},
+    "give_long_text": {"content": [_text("LONG-MARK " + "lorem ipsum dolor\n" * 60_000 + "LONG-END")]},
+}
+"""Fourteen kinds; `fail` is an error of the protocol, `crash` the end of the server in a call."""
+STRUCTURED = {name: {"outputSchema": _OUTPUT} for name in RESULTS if "structure" in name}
+
+
+SERVER = "giving"
+_ANSWER = re.compile(r'action[\\":\s]+(\w+)|code[\\":\s]+(-\d+)')
+# The names of servers, and what is another one in each turn.
+_DIFFERS = re.compile(
+    rf"mcp_+(?:hub_+)?(?:{SERVER}_+)?|hub/|{SERVER}(?:__|/)|(?<=from )(?:hub|{SERVER})\b"
+    r"|Wall time: [\d.]+|/[^\s\"]*/(?:home|project)/[^\s\"]*|call_\d+"
+)
+
+
+def _comparable(result: str) -> str:
+    return _DIFFERS.sub("", result)
+
+
+def both_ways(user: Callable[[str], User], servers: dict[str, Json], *steps: Call) -> dict[str, Turn]:
+    """Lets the client do one turn directly, and one behind a hub that it has started before."""
+    user(DIRECT).has(servers)
+    user(BEHIND).has_behind_the_hub(servers)
+    return {way: user(way).turn(*steps) for way in WAYS}
+
+
+def test_results_of_every_kind_reach_the_model_as_they_do_directly(
+    user: Callable[[str], User], report: Report, tmp_path: Path
+) -> None:
+    names = [*RESULTS, "fail"]
+    tools = [tool(name, **STRUCTURED.get(name, {})) for name in names]
+    servers = {SERVER: listing(tmp_path, SERVER, tools=tools, results=RESULTS)}
+    turns = both_ways(user, servers, *[Call(name) for name in names])
+    direct, hub = ([_comparable(result) for result in turns[way].results] for way in WAYS)
+    report(f"{len(names)} kinds of results: alike", "-", direct == hub)
+    assert direct == hub
+    assert len(hub) >= len(names)
+
+
+def test_a_server_that_ends_in_a_call_is_there_for_the_next(user: Callable[[str], User], report: Report) -> None:
+    turns = both_ways(
+        user, {"ending": scripted()}, Call("crash"), Call("add", {"a": 20, "b": 22}, thinks=1), Call("fail")
+    )
+    called = {way: "-32050" in turn.results[-1] for way, turn in turns.items()}
+    report("a server ends in a call: the next call reaches it", called[DIRECT], called[BEHIND])
+    assert called[BEHIND]
+
+
+def test_a_question_with_nobody_there_is_answered_as_it_is_directly(
+    user: Callable[[str], User], report: Report
+) -> None:
+    schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
+    question = {"message": "Which colour?", "requestedSchema": schema}
+    servers = {"asking": {"command": sys.executable, "args": [ASKING]}}
+    turns = both_ways(user, servers, Call("ask", {"method": "elicitation/create", "params": question}))
+    answers = {way: _ANSWER.findall(turn.results[0]) for way, turn in turns.items()}
+    report("a question with nobody there: answer", *("".join(map("".join, answers[way])) for way in WAYS))
+    assert answers[DIRECT] == answers[BEHIND] != []
+    assert [turn.code for turn in turns.values()] == [0, 0]
+
+
+def test_a_call_that_nobody_confirms_is_not_made_and_the_turn_goes_on(
+    user: Callable[[str], User], report: Report, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    user(BEHIND).has_behind_the_hub({"guarded": scripted("--record", str(record))}, confirm=["add"])
+    turn = user(BEHIND).turn(Call("add", {"a": 20, "b": 22}), Call("echo", {"text": "still here"}))
+    report("a call to confirm with nobody there: is made", "-", b'"add"' in record.read_bytes())
+    assert b'"add"' not in record.read_bytes()
+    assert "still here" in turn.results[-1]
+    assert turn.code == 0
+
+
+def test_a_tool_that_appears_in_a_turn_can_be_called_in_it(user: Callable[[str], User], report: Report) -> None:
+    steps = [Call("grow", {"name": "grown"}), Call("echo", {"text": "x"}, thinks=3), Call("grown")]
+    turns = both_ways(user, {"growing": scripted()}, *steps)
+    called = {way: any("called grown" in result for result in turn.results) for way, turn in turns.items()}
+    report("a tool that appears in a turn: is called", called[DIRECT], called[BEHIND])
+    assert called[DIRECT] <= called[BEHIND]
+
+
+def test_an_interrupted_call_is_cancelled_and_leaves_no_process(
+    user: Callable[[str], User], report: Report, tmp_path: Path
+) -> None:
+    cancelled = {}
+    for way in WAYS:
+        record = tmp_path / f"{way}.record"
+        servers = {"patient": scripted("--record", str(record))}
+        user(way).has(servers, None if way == DIRECT else {})
+        user(way).turn()
+        record.unlink(missing_ok=True)
+        turn = user(way).turn(Call("sleep", {"seconds": 600}), until=record)
+        assert b'"tools/call"' in record.read_bytes()
+        assert not turn.stragglers
+        cancelled[way] = b"notifications/cancelled" in record.read_bytes()
+    report("an interrupted call: a cancellation reaches the server", cancelled[DIRECT], cancelled[BEHIND])
+    assert cancelled[DIRECT] <= cancelled[BEHIND]
+
+
+def test_two_clients_at_once_share_a_configuration_and_its_cache(
+    user: Callable[[str], User], client: Client, report: Report, tmp_path: Path
+) -> None:
+    servers = {"shared": scripted()}
+    pair = [user("one"), user("other")]
+    for one in pair:
+        one.has(servers, {"cache_dir": str(tmp_path / "cache")})
+        one.turn()
+    with ThreadPoolExecutor(2) as threads:
+        turns = list(threads.map(lambda one: one.turn(Call("echo", {"text": "MARK"})), pair))
+    answered = sum("MARK" in "".join(turn.results) for turn in turns)
+    report("two clients at once: answered", "-", f"{answered} of 2")
+    assert answered == 2
+    assert not [turn.stragglers for turn in turns if turn.stragglers]
