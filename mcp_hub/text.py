@@ -97,8 +97,10 @@ _INVISIBLE: Final = re.compile(f"[{_FILLERS}\ufe0e\ufe0f]")
 """Characters that cannot be seen, though they are letters, marks or symbols by category: fillers, the empty Braille
 cell, the grapheme joiner, variation selectors. With those of `_HIDDEN` they are Unicode's Default_Ignorable_Code_Point.
 """
-_INVISIBLE_BUT_STYLES: Final = re.compile(f"[{_FILLERS}]|(?<![\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]")
-"""The same without the styles of emoji, which belong to the symbol before them."""
+_INVISIBLE_BUT_STYLES: Final = re.compile(
+    f"[{_FILLERS}]|(?<![\xa9\xae\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f](?!\u20e3)"
+)
+"""The same without the styles of emoji, which belong to the symbol before them, or to a keycap after them."""
 _FIRST_WITH_JOINERS: Final = 0x0600
 """Scripts before this code point (Latin, Greek, Cyrillic) use no joiners."""
 _RTL: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")

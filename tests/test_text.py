@@ -57,5 +57,5 @@ def test_no_character_that_unicode_calls_ignorable_is_shown_as_nothing(escaped: 
 
 
 def test_emoji_and_accents_are_shown_as_they_are() -> None:
-    text = "⚠\ufe0f Löschen · e\u0301t\u00e9 漢字 ❤\ufe0f"
+    text = "⚠\ufe0f Löschen · e\u0301t\u00e9 漢字 ❤\ufe0f 1\ufe0f\u20e3 ©\ufe0f"
     assert printable(text) == text

@@ -103,10 +103,15 @@ def inherited_row(name: str, *, windows: bool = os.name == "nt") -> Inherited | 
     return next((row for key, row in rows.items() if key.endswith("*") and name.startswith(key[:-1])), None)
 
 
+_USER: Final = re.compile(r"(?://[^\s/@]*|:[^\s/@][^\s@]*)@")
+"""A user or a password before a host: `https://token@host`, `me:password@host`; not `me@example.com`, `/home/a@b`."""
+
+
 def has_credential(value: str) -> bool:
     """Returns whether a value has a credential in it, such as the password of a URL."""
     value = _SSH_USER.sub("ssh://", value)
-    return ("@" in value and _DIRECTORY.match(value) is None) or bool(likely_secrets(value))
+    names_user = _USER.search(value) is not None and _DIRECTORY.match(value) is None
+    return names_user or bool(likely_secrets(value))
 
 
 def inherited(server: Server, environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> dict[str, str]:

@@ -107,7 +107,7 @@ class ClientRegistry:
         """
         rules = rules_of(server)
         if not self.expected:
-            return {} if server.session == "client" else {**rules.everything(), **SHOWS_APPS}
+            return {} if server.session == "client" else declared_for_all(server)
         await self._sole_introduced()
         return rules.filter_capabilities(self._declared(None))
 
@@ -249,6 +249,11 @@ class AttributedCall(Cause):
     def answered_late(self) -> None:
         """Notes that the server has ended it after all."""
         self.session.answered_late(self.client)
+
+
+def declared_for_all(server: Server) -> Json:
+    """Returns all capabilities that a server is told before its clients are known."""
+    return {**rules_of(server).everything(), **SHOWS_APPS}
 
 
 class CallAttribution:

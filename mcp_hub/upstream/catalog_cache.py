@@ -103,7 +103,7 @@ class CatalogCache:
         """
         if not server.keep_catalog:
             return
-        if declared is not None:
+        if declared is not None and not self.size(server):
             self.save(server, cached)  # better than nothing for other clients
         label = f"keeping the catalog of {printable(server.id)}{' for a client' if declared is not None else ''}"
         if label not in self._writes:

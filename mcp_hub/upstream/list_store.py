@@ -20,7 +20,7 @@ from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more, weight_l
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, MAX_LIST, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost
-from mcp_hub.upstream.attribution import rules_of
+from mcp_hub.upstream.attribution import declared_for_all
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache, Json
 from mcp_hub.upstream.lifecycle import Backoff
 from mcp_hub.upstream.session import Agreement, UpstreamSession
@@ -462,7 +462,7 @@ class ListStore:
 
     def _declared(self, agreement: Agreement) -> Json | None:
         """Returns the client capabilities by which the server lists; None: all, or it lists by none."""
-        is_all = agreement.era == "modern" or agreement.declared == rules_of(self.server).everything()
+        is_all = agreement.era == "modern" or agreement.declared == declared_for_all(self.server)
         return None if is_all else agreement.declared
 
     async def refresh_now(self, kinds: set[Kind]) -> None:

@@ -31,7 +31,7 @@ CAPABILITIES = {
     "DOCKER_HOST": "ssh://me@build.example",
     "DOCKER_CONTEXT": "colima",
     "KUBECONFIG": "/home/me/.kube/config",
-    "AWS_PROFILE": "work",
+    "AWS_PROFILE": "dev@example.com",
 }
 SECRETS = {
     "GITHUB_TOKEN": "t",

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mcp_hub.config.builtin_servers import Skill
@@ -158,6 +159,18 @@ def test_an_entry_that_differs_in_any_other_field_does_not_find_it(tmp_path: Pat
     assert OTHER_VALUES[field] != getattr(entry(), field)
     assert store.load(entry().model_copy(update={field: OTHER_VALUES[field]})) is None
     assert store.load(entry()) == CATALOG
+
+
+def test_what_a_client_with_few_capabilities_is_listed_replaces_nothing_of_others(tmp_path: Path) -> None:
+    store, few = CatalogCache(tmp_path / "c"), msgspec.structs.replace(CATALOG, instructions="for few")
+    store.save(entry(), few, {"roots": {}})
+    assert store.load(entry(), {"sampling": {}}) == few, "better than nothing"
+    store.forget(entry())
+    assert store.load(entry(), {"roots": {}}) is None
+    store.save(entry(), CATALOG)
+    store.save(entry(), few, {"roots": {}})
+    assert store.load(entry(), {"roots": {}}) == few
+    assert store.load(entry(), {"sampling": {}}) == store.load(entry()) == CATALOG
 
 
 def test_a_cache_directory_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
