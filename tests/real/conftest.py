@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import compileall
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import mcp_hub
 from tests.real.client_programs import CLIENTS, Client
 from tests.real.turns import User
 
 Report = Callable[[str, object, object], None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hub_is_compiled() -> None:
+    """The first start of a hub is that of an installed one, whose bytecode is there: Codex waits half a second."""
+    compileall.compile_dir(str(Path(mcp_hub.__file__).parent), quiet=2)
 
 
 @pytest.fixture(params=CLIENTS, ids=[client.name for client in CLIENTS])
