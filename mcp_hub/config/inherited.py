@@ -124,8 +124,8 @@ def _passes(name: str, value: str, program: str, windows: bool) -> bool:
     row = inherited_row(name, windows=windows)
     if row is None or row.passing == "never" or value.startswith("()"):  # a function of bash is code, not a value
         return False
-    if row.passing in ("posix", "windows"):
-        return True
+    if row.passing in ("posix", "windows"):  # a directory or language may have `@` in it
+        return row.passing == "windows" or name in row.names.split() or not likely_secrets(value)
     return (row.passing == "always" or program in row.programs.split()) and not has_credential(value)
 
 

@@ -36,6 +36,8 @@ REBUILD_UNSEEN: Final = 0.5
 """The same before the first request for a list; such a request builds the catalog at once."""
 BUILT_WITHIN: Final = 10.0
 """Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
+GIVES_UP: Final = 4.0
+"""Seconds after which a client may give up and end the hub, so that a server counts as late unless it comes in time."""
 PIECE_SECONDS: Final = 0.01
 """Seconds a build may take in one piece. The rest is done in slices, while callers see the previous catalog."""
 
@@ -95,7 +97,7 @@ class Catalogs:
         self._list_wait: float | None = None
         self._list_deadline: float | None = None
         """With `list_wait` in the configuration: until when the first list waits."""
-        self._late_timer: asyncio.TimerHandle | None = None
+        self._late_timers: list[asyncio.TimerHandle] = []
         self._hurry_event = asyncio.Event()
 
     def show(
@@ -162,8 +164,8 @@ class Catalogs:
             self._rebuild_timer.cancel()
         if self._build_task is not None:
             self._build_task.cancel()
-        if self._late_timer is not None:
-            self._late_timer.cancel()
+        for timer in self._late_timers:
+            timer.cancel()
 
     @property
     def everybodys(self) -> Catalog:
@@ -207,9 +209,10 @@ class Catalogs:
             deadline = self._list_deadline = self._list_deadline or time.monotonic() + self._list_wait
         else:
             deadline = self._began + (first_list_wait(envelope) if pending else 0.0)
-            if self._late_timer is None:
-                after = max(0.0, deadline - time.monotonic())
-                self._late_timer = asyncio.get_running_loop().call_later(after, _note_late, upstreams)
+            if not self._late_timers:
+                waited, call_later = time.monotonic() - self._began, asyncio.get_running_loop().call_later
+                for seconds in (min(GIVES_UP, deadline - self._began), deadline - self._began):
+                    self._late_timers.append(call_later(max(0.0, seconds - waited), _note_late, upstreams))
             pending = [upstream for upstream in pending if not upstream.list_store.was_late]
         await self.wait_for([upstream.settled for upstream in pending], deadline - time.monotonic())
         if all(upstream.settled.is_set() for upstream in upstreams.values()):

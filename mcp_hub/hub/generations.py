@@ -20,7 +20,7 @@ from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection, unmatched_members
-from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
+from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind, name_of
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.upstream import Upstream
@@ -112,11 +112,11 @@ class Generation:
             server = upstream.server
             prefix = names.expose(server.namespace, "")
             for wire in (*upstream.lists.items.get(kind, ()), *upstream.caller_lists.items(kind)):
-                name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+                name = name_of(kind, wire)
                 compared_count += 1
                 if compared_count > MAX_COMPARED_NAMES:
                     return None
-                if not isinstance(name, str):
+                if not name:
                     continue
                 has_prefix = len(exposed) == names.MAX_LENGTH or exposed.startswith(prefix)
                 listed = (name, f"{server.id}/{name}", names.expose(server.namespace, name) if has_prefix else name)

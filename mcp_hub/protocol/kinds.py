@@ -244,8 +244,7 @@ def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:
 
 def overlong_name(kind: Kind, item: Any) -> str | None:
     """Returns the defect of an item whose name or URI is too long; None for any other."""
-    name = item.get(kind.name_key) if isinstance(item, dict) else None
-    if isinstance(name, str) and len(name) > MAX_NAME:
+    if len(name_of(kind, item)) > MAX_NAME:
         return f"{kind.name_key} is longer than {MAX_NAME:,} characters"
     return None
 

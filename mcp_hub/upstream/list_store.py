@@ -17,7 +17,17 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
 from mcp_hub.observability.stalls import drop, in_slices, in_thread
 from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more, weight_left
-from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, MAX_LIST, TOOLS, Kind, overlong_name
+from mcp_hub.protocol.kinds import (
+    DUPLICATES_KEY,
+    KINDS,
+    LEFT_OUT_KEY,
+    MAX_ITEM,
+    MAX_LIST,
+    TOOLS,
+    Kind,
+    name_of,
+    overlong_name,
+)
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost
 from mcp_hub.upstream.attribution import declared_for_all
@@ -234,8 +244,7 @@ class RawLists:
         for item in items:
             yield
             reason = (yield from _oversized(kind, item)) or unusable(kind, item)
-            name = item.get(kind.name_key) if isinstance(item, dict) else None
-            remaining -= len(name) if reason is None and isinstance(name, str) else 0
+            remaining -= len(name_of(kind, item)) if reason is None else 0
             if remaining < 0:
                 reason = reason or f"the list has more than {MAX_NAMES:,} characters of names"
             if reason is None:
@@ -249,8 +258,7 @@ class RawLists:
         return usable
 
     def _log_left_out(self, kind: Kind, item: Any, reason: str) -> None:
-        raw_name = item.get(kind.name_key) if isinstance(item, dict) else None
-        name = printable(raw_name if isinstance(raw_name, str) else type(raw_name).__name__, 100)
+        name = printable(name_of(kind, item) or type(item).__name__, 100)
         log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
 
 
@@ -400,7 +408,7 @@ class ListStore:
 
     def note_late(self, *, late: bool) -> None:
         """Notes for the next start whether the server came too late for the first list."""
-        if self._cache is not None and late is not self.was_late:
+        if self._cache is not None and late is not self._cache.was_late(self.server):
             self._cache.note_late(self.server, late=late)
 
     @property

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import Catalog
-from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, name_of
+from mcp_hub.protocol.kinds import MAX_NAME, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, name_of
 from tests.catalog.test_catalog import OBJECT, page, source, tool
 from tests.catalog.test_soundness import FULL, ODD, TYPES, changed, member_paths
 from tests.fakes.client import RpcError, fake, hub
@@ -91,6 +91,11 @@ def test_only_an_unusable_name_or_schema_leaves_an_item_out(kind: Kind, data: st
     assume(is_schema and is_uri and name_of(kind, item))
     (wire,) = listed(kind, item)
     TYPES[kind].model_validate(wire)
+
+
+@pytest.mark.parametrize("length", [MAX_NAME, MAX_NAME + 1])
+def test_a_title_that_becomes_the_name_of_a_prompt_is_no_longer_than_a_name(length: int) -> None:
+    assert len(listed(PROMPTS, {"title": "x" * length})) == (length <= MAX_NAME)
 
 
 WORDS = st.sampled_from(["a", "b", "c"])

@@ -48,6 +48,8 @@ SECRETS = {
     "GOPROXY": "https://me:pw@go.example",
     "JDK_HOME": "() { echo; }",
     "MCP_HUB_TOKEN": "t",
+    "LC_WORK": "ghp_0123456789abcdefghijklmnopqrstuvwxyz",
+    "XDG_PROXY": "https://me:password@b.example",
     "PWD": "/",
 }
 

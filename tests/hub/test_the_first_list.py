@@ -78,6 +78,40 @@ async def test_no_list_waits_for_a_server_that_was_late_at_the_last_start(
         assert not engine.upstreams["hangs"].settled.is_set()
 
 
+async def test_a_server_is_late_also_for_a_client_that_gave_up_and_ended_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_config(write_config(tmp_path, {"hangs": fake("--silent"), "up": fake()}, list_wait=None)).config
+    monkeypatch.setattr(catalogs, "GIVES_UP", 1.0)
+    for module in (exposure, catalogs):
+        monkeypatch.setattr(module, "LIST_WAIT", 10 * PATIENCE)
+    async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as engine, asyncio.timeout(PATIENCE):
+        waiting = asyncio.create_task(engine.settled_catalog())
+        await engine.upstreams["up"].attempted.wait()
+        while not list((tmp_path / "cache").glob("*.late")):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+    async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as engine, asyncio.timeout(PATIENCE):
+        assert "up__echo" in (await engine.settled_catalog()).names(TOOLS)
+
+
+async def test_a_server_that_comes_after_some_clients_gave_up_is_not_late_for_one_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_config(write_config(tmp_path, {"slow": fake("--start-delay", "1")}, list_wait=None)).config
+    monkeypatch.setattr(catalogs, "GIVES_UP", 0.0)
+    for module in (exposure, catalogs):
+        monkeypatch.setattr(module, "LIST_WAIT", 5.0)
+    async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as engine, asyncio.timeout(PATIENCE):
+        waiting = asyncio.create_task(engine.settled_catalog())
+        while not list((tmp_path / "cache").glob("*.late")):
+            await asyncio.sleep(0)
+        assert "slow__echo" in (await waiting).names(TOOLS)
+        while list((tmp_path / "cache").glob("*.late")):
+            await asyncio.sleep(0)
+
+
 def test_the_table_has_how_long_clients_wait() -> None:
     waits = {client.id: client.list_wait for client in CLIENTS}
     assert (waits["codex"], waits["claude-code"], waits["gemini"], waits["opencode"]) == (0.6, 1.2, 10, 10)

@@ -94,6 +94,8 @@ def names_of(kind: Kind, wire: Any) -> Iterator[tuple[str, str]]:
         for key in dict.fromkeys((kind.name_key, "name")):
             if isinstance(wire.get(key), str):
                 yield key, wire[key]
+        if kind is not TOOLS and not wire.get("name") and isinstance(wire.get("title"), str):
+            yield "title", wire["title"]  # it is listed as the name, too
 
 
 def flags_of_names(kind: Kind, wire: Any) -> tuple[Flag, ...]:

@@ -65,6 +65,18 @@ async def test_by_default_descriptions_pass_unchanged_and_names_with_hidden_char
         await client.until(lambda: b"bidi-characters in its name; it is kept back" in client.stderr)
 
 
+async def test_a_title_that_becomes_the_name_is_screened_as_one(tmp_path: Path) -> None:
+    lists = {
+        "prompts": [{"title": "ask\u202e"}, {"name": "", "title": "clear\x1b[2J"}, {"title": "Ask me"}],
+        "resources": [{"uri": "fake://a/1", "title": "one\u202e"}, {"uri": "fake://a/2", "title": "Zw\u00f6lf"}],
+    }
+    async with hub(tmp_path, {"a": entry(tmp_path, lists)}, list_wait=20) as client:
+        prompts = (await client.request("prompts/list"))["prompts"]
+        resources = (await client.request("resources/list"))["resources"]
+    assert [prompt["title"] for prompt in prompts] == ["Ask me"]
+    assert [resource["name"] for resource in resources] == ["Zw\u00f6lf"]
+
+
 @pytest.mark.parametrize("modern", [False, True])
 async def test_a_flagged_item_in_quarantine_looks_like_one_that_does_not_exist(tmp_path: Path, modern: bool) -> None:
     async with serving(tmp_path, "quarantine", modern=modern) as client:
