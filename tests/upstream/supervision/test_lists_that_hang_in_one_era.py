@@ -35,4 +35,4 @@ async def test_a_server_whose_lists_hang_in_the_modern_era_is_tried_in_the_other
     async with hub(tmp_path, {"up": entry}, modern=True, list_wait="1ms") as client:
         while "up__t" not in await client.tool_names():
             pass
-        assert b"tools/list" in client.stderr
+        await client.until(lambda: b"tools/list" in client.stderr)
