@@ -97,7 +97,7 @@ async def test_an_agent_with_300_tools_sees_all_calls_them_and_reads_their_error
     """Twelve FastMCP servers have 25 tools each, and the last one takes a while to start."""
     delays = {f"s{number}": 0 for number in range(11)} | {"s11": SLOW_START}
     servers = {id: {"command": python, "args": [MANY_TOOLS, id, str(delay)]} for id, delay in delays.items()}
-    config = written(tmp_path, json.dumps({"list_wait": "60s", "servers": servers, "cache_dir": str(tmp_path)}))
+    config = written(tmp_path, json.dumps({"servers": servers, "cache_dir": str(tmp_path)}))
     async with served(transport, config) as env:
         (line,) = await printed(page, "ask", MANY, tmp_path, env)
     seen = json.loads(line)
