@@ -381,9 +381,10 @@ class Upstream:
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
             program = envelope.program if envelope is not None else ""
-            with session.attribution.call(caller, asker, on_log, questions, program) as cause:
-                if session.first_roots is not None:
-                    await session.ready_for_calls()
+            cause = session.attribution.call(caller, asker, on_log, questions, program)
+            if session.first_roots is not None:
+                await session.ready_for_call(cause)
+            with cause:
                 result = await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
                 )

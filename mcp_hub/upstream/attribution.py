@@ -45,6 +45,8 @@ ROOTS_WAIT: Final = 0.1
 """Seconds that a server has to ask for the client's roots, and then to apply them, before its first call."""
 ROOTS_ANSWER: Final = 10.0
 """Seconds that a client has to answer this first question; then the calls no longer wait for it."""
+ROOTS_PARKED: Final = 600.0
+"""The same if the question parks a call of a modern client. It is longer than any call is parked."""
 MAX_ELICITATIONS: Final = 1000
 """URL elicitations remembered for one session until they complete; the oldest are forgotten."""
 MAX_GIVEN_UP: Final = 1000
@@ -170,13 +172,16 @@ class FirstRoots:
     def __init__(self) -> None:
         self._due = 0.0
         """`time.monotonic()` until which calls wait."""
-        self._is_asked = False
-        self._answered = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.is_refused = False
+        """Whether the hub had to refuse it, as no call could carry it."""
         self.turn = asyncio.Lock()
         """Held by the call that waits first."""
 
-    def opened(self) -> None:
-        """Notes that the session is open, so that the server can ask from now on."""
+    def expect(self) -> None:
+        """Notes that the server can ask from now on, for the first time or again."""
+        if self.is_refused:
+            self._ended.clear()
         self._due = max(self._due, time.monotonic() + ROOTS_WAIT)
 
     @property
@@ -185,25 +190,29 @@ class FirstRoots:
         return time.monotonic() < self._due
 
     @contextlib.contextmanager
-    def asked(self) -> Iterator[None]:
-        """Notes that the server asks, and is answered at the end of the block. Only the first time counts."""
-        is_first, self._is_asked = not self._is_asked, True
-        if is_first:
-            self._due = time.monotonic() + ROOTS_ANSWER
+    def asked(self, seconds: float) -> Iterator[None]:
+        """Notes that the server asks, and is answered at the end of the block, for which calls wait these seconds."""
+        if self._ended.is_set():  # only the first time counts
+            yield
+            return
+        self._due = time.monotonic() + seconds
         try:
             yield
+            self.is_refused = False
+        except ProtocolError as error:
+            self.is_refused = error.code == INVALID_REQUEST
+            raise
         finally:
-            if is_first:
-                self._due = time.monotonic() + ROOTS_WAIT
-                self._answered.set()
+            self._due = time.monotonic() + ROOTS_WAIT
+            self._ended.set()
 
     async def answered(self) -> bool:
-        """Waits until the server is answered, or has not asked in time; returns whether it is answered."""
-        while self.is_pending and not self._answered.is_set():
+        """Waits until the server is answered, or has not asked in time; returns whether the client has answered it."""
+        while self.is_pending and not self._ended.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._due - time.monotonic()):
-                    await self._answered.wait()
-        return self._answered.is_set()
+                    await self._ended.wait()
+        return self._ended.is_set() and not self.is_refused
 
 
 def rules_of(server: Server) -> QuestionRules:
@@ -377,7 +386,8 @@ class CallAttribution:
         if method not in CAPABILITY:
             raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
         if CAPABILITY[method] == "roots" and self.first_roots is not None:
-            with self.first_roots.asked():
+            is_carried = any(call.asker is not None and call.asker.parked is not None for call in self.running)
+            with self.first_roots.asked(ROOTS_PARKED if is_carried else ROOTS_ANSWER):
                 return await self._put(method, params, cause)
         return await self._put(method, params, cause)
 

@@ -14,7 +14,7 @@ from mcp_hub.config.ancestry import Ancestry, HubPath
 from mcp_hub.errors import METHOD_NOT_FOUND, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
-from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
+from mcp_hub.protocol.era import ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import (
     FORWARDED_EXTENSIONS,
@@ -28,7 +28,7 @@ from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import NO_CAUSE, Cause, Peer, Progress
-from mcp_hub.upstream.attribution import ROOTS_WAIT, CallAttribution
+from mcp_hub.upstream.attribution import ROOTS_WAIT, AttributedCall, CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -131,7 +131,7 @@ class UpstreamSession:
         """What calls wait for; None: nothing. It is dropped once the first call has waited."""
         self._heard_at_first = peer.received_count
         if self.first_roots is not None:
-            self.first_roots.opened()
+            self.first_roots.expect()
         self._ancestry = ancestry
         self._info = info
         self._listening: asyncio.Task[None] | None = None
@@ -322,21 +322,30 @@ class UpstreamSession:
                 await asyncio.shield(self.close())
                 raise
 
-    async def ready_for_calls(self) -> None:
+    async def ready_for_call(self, call: AttributedCall) -> None:
         """Waits until the server has applied the client's roots, if it asks for them at once.
 
-        An answer to a ping, or to any request, shows that the server runs: on a busy machine, time alone does not.
+        If it asked when there was no call to carry the question, it is made to ask again, within this one. An answer
+        to a ping, or to any request, shows that the server runs: on a busy machine, time alone does not.
         """
-        if (roots := self.first_roots) is None:
+        if (roots := self.first_roots) is None or (roots.is_refused and call.asker is None):
             return
         async with roots.turn:
-            if roots.is_pending:
-                if self.peer.received_count == self._heard_at_first:
+            if self.first_roots is None:
+                return
+            with call:  # only now, as two calls could not carry one question
+                if roots.is_pending and self.peer.received_count == self._heard_at_first:
                     await self._ping()
-                if await roots.answered():
+                is_answered = await roots.answered() if roots.is_pending else False
+                if roots.is_refused and call.asker is not None:
+                    roots.expect()
+                    await self.announce(ROOTS_CHANGED)
+                    await self._ping()
+                    is_answered = await roots.answered()
+                if is_answered:
                     await self._ping()
                     await asyncio.sleep(ROOTS_WAIT)
-        self.first_roots = None
+            self.first_roots = None
 
     async def _ping(self) -> None:
         """Waits at most PROBE_WAIT until the server answers a ping; an error is an answer."""

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import types
 
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
+from tests.fakes.network import network_hub, sdk
 from tests.fakes.processes import below
 from tests.peers.catalogue import REAL_SERVERS, Place
 from tests.upstream.asking.test_servers_ask_handshake_clients import (
@@ -118,3 +120,49 @@ async def test_server_filesystem_denies_them_also_after_its_restart(tmp_path: Pa
                 assert response["result"]["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
                 response = await called(client, params, inside, known)
             assert is_denied(response)
+
+
+async def answered(client: StdioClient, params: dict[str, Any], root: Path) -> dict[str, Any]:
+    """The result of a modern client's call, which answers every question for roots."""
+    declared = {"_meta": {"io.modelcontextprotocol/clientCapabilities": {"roots": {}}}}
+    result = await client.request("tools/call", {**params, **declared})
+    while result["resultType"] == "input_required":
+        assert {request["method"] for request in result["inputRequests"].values()} == {"roots/list"}
+        answers = {key: {"roots": [{"uri": root.as_uri()}]} for key in result["inputRequests"]}
+        retry = {"requestState": result["requestState"], "inputResponses": answers}
+        result = await client.request("tools/call", {**params, **declared, **retry})
+    return {"result": result}
+
+
+@pytest.mark.parametrize("session", ["shared", "client", "call"])
+async def test_server_filesystem_denies_the_first_calls_of_a_modern_client_outside_of_the_roots(
+    tmp_path: Path, places: tuple[Path, Path], session: str
+) -> None:
+    """The server asks for the roots before there is a call that could carry the question to such a client."""
+    inside, outside = places
+    entry = {**REAL_SERVERS["filesystem"].entry(Place(tmp_path)), "session": session}
+    config = write_config(tmp_path, {"a": entry})
+    for _ in range(2):  # first without, then with a kept catalog
+        async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
+            calls = [answered(client, params, inside) for params in (read(outside), write(outside))]
+            async with asyncio.timeout(PATIENCE):
+                assert [is_denied(response) for response in await asyncio.gather(*calls)] == [True, True]
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_server_filesystem_denies_the_first_call_over_http_outside_of_the_roots(
+    tmp_path: Path, places: tuple[Path, Path], era: str
+) -> None:
+    inside, outside = places
+
+    async def roots(context: Any) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri=inside.as_uri())])
+
+    servers = {"a": REAL_SERVERS["filesystem"].entry(Place(tmp_path))}
+    async with (
+        network_hub(tmp_path / "hub", servers) as (_, base),
+        sdk(f"{base}/mcp", era, list_roots_callback=roots) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool(**read(outside))
+    assert is_denied({"result": result.model_dump(by_alias=True)})
