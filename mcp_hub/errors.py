@@ -72,6 +72,10 @@ class ProtocolError(HubError):
         return f"{type(self).__name__}({self.code}, {self.message!r})"
 
 
+class CarrierEnded(HubError):
+    """The call that carried a server's question ended before the client answered; another call may carry it."""
+
+
 class UpstreamAnswered(ProtocolError):
     """The upstream itself answered with a JSON-RPC error, which is passed on unchanged.
 

@@ -18,6 +18,7 @@ from mcp_hub.errors import (
     INVALID_REQUEST,
     URL_ELICITATION_REQUIRED,
     CallCancelled,
+    CarrierEnded,
     DeadlineExceeded,
     ProtocolError,
     UpstreamAnswered,
@@ -117,7 +118,10 @@ class _ParkedCall(msgspec.Struct, eq=False):
             self.queue.release()
 
     async def ask(self, method: str, params: Json) -> Json:
-        """Asks the client and returns its answer (Asker). Raises ProtocolError if too many calls are parked."""
+        """Asks the client and returns its answer (Asker).
+
+        Raises ProtocolError if too many calls are parked, CarrierEnded if the call ends before the answer.
+        """
         if self.full():
             raise ProtocolError(INVALID_REQUEST, f"{MAX_PARKED} calls of this client wait for its answers already.")
         key, future = self._put(method, params)
@@ -126,6 +130,13 @@ class _ParkedCall(msgspec.Struct, eq=False):
             return await future
         finally:
             self.questions.pop(key, None)
+
+    def abandon_questions(self) -> None:
+        """Gives back the questions that the client will not answer with this call, as it has ended."""
+        for _, future in self.questions.values():
+            if not future.done():
+                future.set_exception(CarrierEnded())
+        self.questions.clear()
 
     def _put(self, method: str, params: Json) -> tuple[str, asyncio.Future[Json]]:
         self.numbers += 1
@@ -286,9 +297,11 @@ class ParkedCalls:
                     news_task.cancel()
         except asyncio.CancelledError:
             task.cancel()
+            parked.abandon_questions()
             raise
         if not task.done():
             return self._park(parked, task)
+        parked.abandon_questions()
         try:
             return task.result()
         except UpstreamAnswered as error:
@@ -348,6 +361,7 @@ class ParkedCalls:
         parked, task = self._parked.pop(token)
         parked.token = None
         task.cancel()
+        parked.abandon_questions()
 
     def _count(self, owner: Hashable | None) -> int:
         return sum(parked.owner == owner for parked, _ in self._parked.values())

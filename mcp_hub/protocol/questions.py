@@ -91,7 +91,7 @@ class CallQuestions(msgspec.Struct, eq=False):
         return entry
 
     async def answer_of(self, asker: Asker, method: str, params: Json, entry: dict[str, str]) -> Json:
-        """Sends an admitted question to a client and returns its result. Raises ProtocolError as `Asker.ask` does."""
+        """Sends an admitted question to a client and returns its result. Raises as `Asker.ask` does."""
         try:
             with suspended(self.limits):
                 result = await asker.ask(method, params)

@@ -49,7 +49,10 @@ class Asker(Protocol):
         ...
 
     async def ask(self, method: str, params: Json) -> Json:
-        """Asks the client and returns its result. Raises ProtocolError, also if the client answers with an error."""
+        """Asks the client and returns its result.
+
+        Raises ProtocolError, also if the client answers with an error; CarrierEnded if the call of this Asker ends.
+        """
         ...
 
     def hear(self, message: Json) -> None:

@@ -14,12 +14,7 @@ from urllib.parse import quote
 from mcp_hub.catalog import resource_uris
 from mcp_hub.catalog.exposed_ids import UnchangedUris, UriTranslator
 from mcp_hub.config.models import Server
-from mcp_hub.errors import (
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    ProtocolError,
-    UpstreamAnswered,
-)
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, CarrierEnded, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.questions import CallQuestions, QuestionRules
 from mcp_hub.protocol.server_requests import (
@@ -36,7 +31,7 @@ from mcp_hub.security.lru import Lru
 from mcp_hub.transport.peer import Cause
 
 CARRIER_WAIT: Final = 5.0
-"""Seconds a question waits for all but one of its caller's open requests to end."""
+"""Seconds a question waits until its caller has no more open requests than questions, so that each carries its own."""
 CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the only client to introduce itself with its era and capabilities."""
 MAX_CLIENTS: Final = 10_000
@@ -248,7 +243,7 @@ class AttributedCall(Cause):
 
     def __exit__(self, *_: object) -> None:
         self.session.running.remove(self)
-        self.session.calls_changed.set()
+        self.session.carriers_changed.set()
 
     def given_up(self) -> None:
         """Notes that the server may still work on it. Nothing of its client is kept but the key."""
@@ -287,8 +282,10 @@ class CallAttribution:
         self.elicitations = UrlElicitations(server.id)
         self.first_roots = FirstRoots() if server.origin == "mcp" else None
         """None: the hub's own server, which asks for nothing."""
-        self.calls_changed = asyncio.Event()
-        """Set when a call has ended or is parked: then only one call that can carry a question may be left."""
+        self.carriers_changed = asyncio.Event()
+        """Set when a call has ended or is parked, or a question comes: then each may have one call to carry it."""
+        self._waiting_count = 0
+        """Questions that wait for that."""
 
     def call(
         self,
@@ -397,22 +394,40 @@ class CallAttribution:
         questions = self._questions(caller)
         self._rules.check_allowed(method, questions)
         callers = self._callers
-        if caller is None and (cause is None or not self._shared):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CARRIER_WAIT):
-                    while self._too_many_carriers():
-                        self.calls_changed.clear()
-                        await self.calls_changed.wait()
-        # The question was there before whoever has begun to call since then.
-        key, asker = self._asker(method, cause, callers) if caller is None else (caller.key, caller.asker)
-        assert asker is not None
-        questions = self._questions(caller)
-        params, entry = self._rules.admit(method, params, asker.capabilities, questions)
-        asyncio.get_running_loop().call_soon(self.calls_changed.set)  # if the call can be parked, it is parked by then
-        exposed = partial(self._clients.uris.exposed, key, self._server.id)
-        params = resource_uris.in_question(method, self.elicitations.register(params, asker), exposed)
-        answer = await questions.answer_of(asker, method, params, entry)
-        return resource_uris.in_answer(answer, partial(self._clients.uris.original, key, self._server.id))
+        while True:
+            if caller is None and (cause is None or not self._shared):
+                await self._wait_for_carriers()
+            # The question was there before whoever has begun to call since then.
+            key, asker = self._asker(method, cause, callers) if caller is None else (caller.key, caller.asker)
+            assert asker is not None
+            questions = self._questions(caller)
+            sent, entry = self._rules.admit(method, params, asker.capabilities, questions)
+            asyncio.get_running_loop().call_soon(self.carriers_changed.set)  # by then the call is parked, if it can be
+            exposed = partial(self._clients.uris.exposed, key, self._server.id)
+            sent = resource_uris.in_question(method, self.elicitations.register(sent, asker), exposed)
+            try:
+                answer = await questions.answer_of(asker, method, sent, entry)
+            except CarrierEnded:
+                if caller is not None:
+                    raise ProtocolError(INVALID_REQUEST, f"The call that caused this {method} has ended.") from None
+                continue  # it was a question of another call
+            return resource_uris.in_answer(answer, partial(self._clients.uris.original, key, self._server.id))
+
+    async def _wait_for_carriers(self) -> None:
+        """Waits up to CARRIER_WAIT until no modern caller has more open calls than questions that wait for one."""
+        self._waiting_count += 1
+        try:
+            async with asyncio.timeout(CARRIER_WAIT):
+                if self._waiting_count > 1:
+                    self.carriers_changed.set()
+                    await asyncio.sleep(0)  # the older questions go first, to the older calls
+                while self._too_many_carriers():
+                    self.carriers_changed.clear()
+                    await self.carriers_changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting_count -= 1
 
     def _questions(self, caller: AttributedCall | None) -> CallQuestions:
         """Returns the record in which a question is counted: that of its call, if the call is known.
@@ -426,9 +441,9 @@ class CallAttribution:
         return next((record for record in records if record.count < self._rules.limit), default)
 
     def _too_many_carriers(self) -> bool:
-        """Returns whether several open requests of one modern caller could carry the question as their result."""
-        askers = [call.asker for call in self.running if call.asker is not None]
-        return len(self._callers) == 1 and sum(asker.parked is False for asker in askers) > 1
+        """Returns whether a modern caller has more open requests than there are questions that wait for one."""
+        open_count = sum(call.asker is not None and call.asker.parked is False for call in self.running)
+        return len(self._callers) == 1 and open_count > self._waiting_count
 
     def _asker(self, method: str, cause: Cause | None, callers: set[Hashable | None]) -> tuple[Hashable | None, Asker]:
         """Returns the key and the Asker of the client to ask. Raises ProtocolError if the client is uncertain.
@@ -452,7 +467,8 @@ class CallAttribution:
             if parked is not None and not open_askers:
                 return key, parked  # its next request answers the first question, and its result carries this one
             # A parked call may have been abandoned, so an open one comes first.
-            any_asker = session_asker or next((asker for asker in (*open_askers, *askers) if asker is not None), None)
+            carriers = [asker for asker in open_askers if asker is not None and asker.parked is False]
+            any_asker = next((asker for asker in (*carriers, session_asker, *open_askers, *askers) if asker), None)
             if any_asker is not None:
                 return key, any_asker
         if not keys and session_asker is not None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from mcp_hub.catalog import Route
+from mcp_hub.downstream.parked_calls import ParkedCalls
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.quotas import Backlog, UnreadLimits
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
 from mcp_hub.upstream import attribution
-from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
+from mcp_hub.upstream.attribution import CARRIER_WAIT, CallAttribution, ClientRegistry
+from tests.fakes.client import PATIENCE
 from tests.upstream.test_subscription_registry import SERVER
 
 pytestmark = pytest.mark.anyio
@@ -44,3 +52,57 @@ async def test_an_abandoned_call_does_not_get_the_question_of_an_open_one(monkey
     with session.call(alice, abandoned), session.call(alice, running[0]), session.call(alice, running[1]):
         await session.answer("roots/list", {})
     assert [call.asked for call in (abandoned, *running)] == [[], ["roots/list"], []]
+
+
+async def test_each_of_several_calls_at_once_carries_a_question_and_none_waits_for_the_others_to_end() -> None:
+    session = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+
+    async def asks(call: Call) -> Json:
+        with session.call(call.caller, call.asker):
+            return await session.answer("elicitation/create", question(call.params["name"]))
+
+    parked = ParkedCalls(asks, lambda _: False, Backlog(UnreadLimits))
+    async with asyncio.timeout(CARRIER_WAIT):
+        results = await asyncio.gather(*(parked.begin(call_of(name), None) for name in "abc"))
+    assert [carried(result) for result in results] == ["up asks: a", "up asks: b", "up asks: c"]
+    parked.close()
+
+
+async def test_a_question_goes_to_another_call_if_the_one_that_carries_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attribution, "CARRIER_WAIT", 0.01)
+    session = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+    asked = asyncio.Event()
+
+    async def act(call: Call) -> Json:
+        with session.call(call.caller, call.asker):
+            if call.params["name"] == "ends":
+                await asked.wait()
+                return {"content": []}
+            return await session.answer("elicitation/create", question("late"))
+
+    ending = call_of("ends")
+    parked = ParkedCalls(act, lambda _: False, Backlog(UnreadLimits))
+    async with asyncio.timeout(PATIENCE):
+        first = asyncio.ensure_future(parked.begin(ending, None))
+        second = asyncio.ensure_future(parked.begin(call_of("asks"), None))
+        assert carried(state := await first) == "up asks: late"
+        asked.set()
+        while len(session.running) > 1:
+            await asyncio.sleep(0)
+        assert "content" in await parked.resume(state["requestState"], call_of("ends"), {})
+        assert carried(await second) == "up asks: late"
+    parked.close()
+
+
+def question(message: str) -> Json:
+    return {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
+
+
+def carried(result: Json) -> str:
+    (request,) = result["inputRequests"].values()
+    return str(request["params"]["message"])
+
+
+def call_of(name: str) -> Call:
+    envelope = Envelope(capabilities={"elicitation": {"form": {}}})
+    return Call("tools/call", name, Route("up", TOOLS, name), {"name": name}, "modern", envelope, Principal("alice"))
