@@ -44,9 +44,6 @@ class Upstream:
     `changed()` is called when its lists have changed and when the outcome of its first attempt is known.
     """
 
-    _other_era: Agreement | None = None
-    """What the next attempt tries first, as the lists of the server hang in the modern era."""
-
     def __init__(
         self,
         server: Server,
@@ -256,20 +253,12 @@ class Upstream:
         self._attempt.begin()
         started_at = time.monotonic()
         self.starts += 1
-        session: UpstreamSession | None = None
         try:
-            previous, self._other_era = self._other_era or self.agreement, None
-            session = await self._opener.open_shared(previous, self.list_store.notified)
-            self.agreement, self.transport, self._latest = session.agreement, session.transport, session
-            session.watch_for_changes(self.list_store.refresh_all)  # before the lists, so that no change is missed
-            await self.list_store.begin(session)
+            session = await self._open_and_list()
         except LeftOut as error:
             self._leave_out(error)
             return None
         except Exception as error:
-            late = isinstance(error, LinkError) and error.hub_code == codes.LIST_LATE
-            if late and session is not None and session.era == "modern" and session.may_have_other_era:
-                self._other_era = msgspec.structs.replace(session.agreement, era="handshake", only=True)
             self._connect_failed(error)
             return None
         self.connect_seconds = time.monotonic() - started_at
@@ -282,6 +271,30 @@ class Upstream:
         self.subscriptions.restore(session, None)
         self.attempted.set()
         self._settle()
+        return session
+
+    async def _open_and_list(self, beside: UpstreamSession | None = None) -> UpstreamSession:
+        """Opens the shared session and fetches its lists, in the handshake era if they hang in the modern one.
+
+        Args:
+            beside: the session whose lists hang; the new one gets the other era.
+        """
+        previous = self.agreement if beside is None else None
+        session = await self._opener.open_shared(previous, self.list_store.notified, beside)
+        if beside is not None:
+            session.agreement = msgspec.structs.replace(session.agreement, only=True)
+        self.agreement, self.transport, self._latest = session.agreement, session.transport, session
+        session.watch_for_changes(self.list_store.refresh_all)  # before the lists, so that no change is missed
+        try:
+            await self.list_store.begin(session)
+        except LinkError as late:
+            if late.hub_code != codes.LIST_LATE or session.era == "handshake" or not session.may_have_other_era:
+                raise
+            log.warning("%s: %s; it is asked in the handshake era", self.server.id, self.messages.explain(late))
+            with contextlib.suppress(*CONNECT_ERRORS):
+                return await self._open_and_list(session)
+            self.agreement = session.agreement
+            raise
         return session
 
     def _connect_failed(self, error: Exception) -> None:
