@@ -9,21 +9,24 @@ import os
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from mcp_hub.cli import OK
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.models import Config, Server
+from mcp_hub.downstream.open_pages import is_read
+from mcp_hub.downstream.page.endpoints import NO_STORE, PageError, query_of
 from mcp_hub.errors import HubError
 from mcp_hub.oauth import UpstreamTokens
 from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_store_for
 from mcp_hub.text import printable
+from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
+from mcp_hub.transport.http1.listening_sockets import serving_loopback
 from mcp_hub.upstream.sign_in import (
     CONNECT,
     FOREIGN_RESPONSE,
-    MAX_QUERY,
     SIGNED_IN,
     USER_WAIT,
     BrowserReturn,
@@ -99,58 +102,43 @@ def _registered_ports(before: SignIn | None) -> list[int]:
         return []
 
 
-if TYPE_CHECKING:
-    from aiohttp import web
-
-HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
+MAX_CONNECTIONS: Final = 64
+"""Connections of browsers at the same time; a browser opens a few before it needs them."""
 _REFUSED: Final = "The sign-in was refused; the terminal says more. This window can be closed."
 _WITH_SCREEN: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Except on macOS and Windows, a browser can open a window only if one of these variables is set."""
 
 
-class RedirectListener(BrowserReturn):
-    """Receives the redirect of the browser on a local HTTP listener."""
-
-    async def answer(self, request: web.Request) -> web.Response:
-        """Answers a request of the browser. It is accepted only with the right `state`."""
-        from aiohttp import web
-
-        query = dict(request.query)
-        if not self.take(query):
-            return web.Response(status=400, text=FOREIGN_RESPONSE)
-        return web.Response(text=SIGNED_IN if "code" in query else _REFUSED, headers={"Cache-Control": "no-store"})
-
-
 @contextlib.asynccontextmanager
-async def redirect_listener(
-    ports: list[int], show: Callable[[str], None], wait: float
-) -> AsyncIterator[RedirectListener]:
-    """Listens on the first free port of `ports`, where 0 means any port. Raises SignInError if none is free."""
-    from aiohttp import web
+async def redirect_listener(ports: list[int], show: Callable[[str], None], wait: float) -> AsyncIterator[BrowserReturn]:
+    """Receives the redirect of the browser on the first free port of `ports`, where 0 means any port.
 
-    redirects: list[RedirectListener] = []
+    Raises SignInError if none is free.
+    """
+    user = BrowserReturn("", show, wait)
 
-    async def answer(request: web.Request) -> web.Response:
-        return await redirects[0].answer(request)
+    async def answer(request: HttpRequest, reply: HttpReply) -> None:
+        """Answers a request of the browser. It is accepted only with the right `state`."""
+        if request.path != PATH:
+            await reply.text(404, "Not Found")
+        elif await is_read(request, reply):
+            query: dict[str, str] = {}
+            with contextlib.suppress(PageError):
+                query = query_of(request)
+            if user.take(query):
+                await reply.text(200, SIGNED_IN if "code" in query else _REFUSED, NO_STORE)
+            else:
+                await reply.text(400, FOREIGN_RESPONSE)
 
-    app = web.Application()
-    app.router.add_get(PATH, answer)
-    runner = web.AppRunner(app, access_log=None, max_line_size=2 * MAX_QUERY)
-    await runner.setup()
-    try:
-        for port in ports:
-            try:
-                await web.TCPSite(runner, HOST, port).start()
-                break
-            except OSError:
-                continue
-        else:
-            raise SignInError(f"the port {ports[-1]} on {HOST} is taken; set another auth.redirect_port")
-        redirects.append(RedirectListener(f"http://{HOST}:{runner.addresses[0][1]}{PATH}", show, wait))
-        yield redirects[0]
-    finally:
-        await runner.cleanup()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            base = await stack.enter_async_context(serving_loopback(answer, MAX_CONNECTIONS, ports))
+        except HubError:
+            text = f"the port {ports[-1]} on 127.0.0.1 is taken; set another auth.redirect_port"
+            raise SignInError(text) from None
+        user.redirect_uri = f"{base}{PATH}"
+        yield user
 
 
 def open_browser(url: str) -> bool:

@@ -18,7 +18,7 @@ _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "web": ("markitdown",),
     "browser": ("playwright",),
     # mcp_types comes with mcp 2; AgentScope requires an older mcp, without it.
-    "oauth": ("aiohttp", "httpx2", "mcp", "mcp_types"),
+    "oauth": ("httpx2", "mcp", "mcp_types"),
     "verify": ("fastmcp", "httpx2"),
     "keyring": ("keyring",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),

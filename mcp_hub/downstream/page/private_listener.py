@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.listen import Listen
@@ -14,9 +13,7 @@ from mcp_hub.downstream.page_access import comes_back
 from mcp_hub.errors import HubError
 from mcp_hub.text import printable
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
-from mcp_hub.transport.http1.listener import Listener
-from mcp_hub.transport.http1.listening_sockets import base_url, bind
-from mcp_hub.transport.http1.server_connection import ServerConnection
+from mcp_hub.transport.http1.listening_sockets import serving_loopback
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
@@ -24,12 +21,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.downstream")
 
 MAX_CONNECTIONS: Final = 64
-BACKLOG: Final = 16
 UNUSED_FOR: Final = 60.0
 """Seconds without a page after which the listener ends; a page has a stream open, so it is in use all the time."""
 LOOK: Final = 5.0
 """Seconds between two checks whether it is still in use."""
-END_GRACE: Final = 1.0
 
 
 class PrivateListener:
@@ -51,36 +46,20 @@ class PrivateListener:
 
     async def _serve(self, base: asyncio.Future[str]) -> None:
         try:
-            sockets = await bind(Listen(port=0))
-        except Exception as error:
-            base.set_exception(error)
-            return
-        loop = asyncio.get_running_loop()
-        listener = Listener(self._answer, MAX_CONNECTIONS)
-        servers: list[asyncio.Server] = []
-        try:
-            connection = partial(ServerConnection, listener)
-            for sock in sockets:
-                servers.append(await loop.create_server(connection, sock=sock, backlog=BACKLOG))
-            base.set_result(base_url(sockets[0], "http"))
-            while True:
-                await asyncio.sleep(LOOK)  # the first link is issued as soon as the URL is known
-                if not self._page.links.waiting and self._page.sessions.unused_for() > UNUSED_FOR:
-                    break
-            self._serving = None
-            log.info("the page is not open any more; its listener ends")
+            async with serving_loopback(self._answer, MAX_CONNECTIONS) as url:
+                base.set_result(url)
+                while True:
+                    await asyncio.sleep(LOOK)  # the first link is issued as soon as the URL is known
+                    if not self._page.links.waiting and self._page.sessions.unused_for() > UNUSED_FOR:
+                        break
+                self._serving = None
+                log.info("the page is not open any more; its listener ends")
         except Exception as error:
             if base.done():
                 raise
             base.set_exception(HubError(f"the page cannot be served: {printable(str(error))}"))
         finally:
             base.cancel()  # ends the wait for a URL that will not come
-            for server in servers:
-                server.close()
-            await listener.close(END_GRACE)
-            await listener.abort()
-            for sock in sockets:
-                sock.close()
 
     async def _answer(self, request: HttpRequest, reply: HttpReply) -> None:
         refusal = self._front.gate.refusal(request.headers, request.port, request.head.authority)

@@ -9,7 +9,8 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from mcp_hub import codes
 from mcp_hub.config.credentials import is_loopback
 from mcp_hub.config.listen import UNIX, Listen
 from mcp_hub.errors import HubError
+from mcp_hub.transport.http1.listener import Handler, Listener
+from mcp_hub.transport.http1.server_connection import ServerConnection
 
 BACKLOG: Final = 1024
 MAX_CONNECTIONS: Final = 10_000
@@ -25,6 +28,8 @@ KEPT_DESCRIPTORS: Final = 256
 """File descriptors that are kept free for upstream servers, files and the event loop."""
 MACOS_DESCRIPTORS: Final = 10_240
 """OPEN_MAX of macOS, which refuses a higher limit even if it reports its own limit as infinite."""
+END_GRACE: Final = 1.0
+"""Seconds that clients of a loopback listener have at its end to read the rest."""
 CONNECT_WAIT: Final = 2.0
 """Seconds until a connection to a socket of this machine is given up."""
 
@@ -214,6 +219,32 @@ async def accepting(bound: socket.socket, protocol: Callable[[], asyncio.BasePro
     # A socket that was handed over keeps its path; OwnPath removes that of a socket that the hub has bound.
     options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
     return await loop.create_unix_server(protocol, sock=bound, backlog=BACKLOG, **options)
+
+
+@contextlib.asynccontextmanager
+async def serving_loopback(handler: Handler, max_connections: int, ports: Sequence[int] = (0,)) -> AsyncIterator[str]:
+    """Answers requests on the first free port of `ports` on 127.0.0.1 (0: any) while the block runs; yields its URL.
+
+    Clients have END_GRACE seconds at the end to read the rest. Raises HubError if no port is free.
+    """
+    for index, port in enumerate(ports, 1):
+        try:
+            (bound,) = await bind(Listen(port=port))
+            break
+        except HubError:
+            if index == len(ports):
+                raise
+    listener = Listener(handler, max_connections)
+    try:
+        server = await accepting(bound, partial(ServerConnection, listener))
+        try:
+            yield base_url(bound, "http")
+        finally:
+            server.close()
+            await listener.close(END_GRACE)
+    finally:
+        await listener.abort()
+        bound.close()
 
 
 # --- sockets that were handed over ---------------------------------------------------------------------------------
