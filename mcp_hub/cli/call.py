@@ -30,7 +30,7 @@ from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
 from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.call_record import outcome
-from mcp_hub.policy.explanation import explain, how_it_ended
+from mcp_hub.policy.chain import explain, how_it_ended
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS

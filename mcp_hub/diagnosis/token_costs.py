@@ -21,7 +21,7 @@ from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import Exposure, listing_of
 from mcp_hub.hub.groups.meta_tools import MAX_TOKENS
 from mcp_hub.hub.hub_status import running_hubs
-from mcp_hub.observability.record_sinks import KEPT_FILES
+from mcp_hub.observability.records import KEPT_FILES
 from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.private_files import open_regular

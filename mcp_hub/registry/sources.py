@@ -16,8 +16,8 @@ import msgspec
 from mcp_hub.protocol.frames import decode
 from mcp_hub.registry import Listing, RegistryError
 from mcp_hub.registry.origin_client import JsonClient
+from mcp_hub.registry.package_index import order_of
 from mcp_hub.registry.server_json import NAME, read_answer
-from mcp_hub.registry.versions import order_of
 from mcp_hub.security.private_files import read_regular
 from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress

@@ -15,9 +15,8 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.package_specs import find_packages, read_launch
 from mcp_hub.editing.server_file import ServerFile, Word
 from mcp_hub.registry import Package, RegistryError
-from mcp_hub.registry.package_index import PackageIndex
+from mcp_hub.registry.package_index import PackageIndex, is_newer
 from mcp_hub.registry.sources import Source
-from mcp_hub.registry.versions import is_newer
 from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress
 

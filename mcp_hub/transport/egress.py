@@ -20,9 +20,8 @@ from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.text import printable
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse, ProxyFailed
-from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.dialler import Dialler, ProxyDialler
 from mcp_hub.transport.http1.pool import ConnectionMaker, HttpPool, RequestHeadEncoder
-from mcp_hub.transport.http1.proxy_dialler import ProxyDialler
 from mcp_hub.transport.trust_store import UnusableCertificates, tls_context, trusted_certificates
 
 if TYPE_CHECKING:

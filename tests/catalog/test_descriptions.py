@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.catalog.descriptions import LOOKED_AT, first_sentence, shortened_description
 from mcp_hub.catalog.token_estimate import estimate_tokens
+from mcp_hub.policy.presentation import LOOKED_AT, first_sentence, shortened_description
 
 
 @pytest.mark.parametrize(

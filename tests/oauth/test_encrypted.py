@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mcp_hub.oauth.authorization_server import CheckedTransport
+from mcp_hub.oauth.token_flow import CheckedTransport
 from mcp_hub.oauth.token_store import TokenUnavailable
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.trust_store import trusted_certificates

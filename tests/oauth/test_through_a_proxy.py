@@ -11,7 +11,7 @@ import pytest
 
 from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.field_types import SecretStr
-from mcp_hub.oauth.authorization_server import CheckedTransport
+from mcp_hub.oauth.token_flow import CheckedTransport
 from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.transport.egress import Egress
 from tests.fakes.client import PATIENCE

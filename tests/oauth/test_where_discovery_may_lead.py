@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from mcp_hub.oauth.authorization_server import CheckedTransport, check_url
+from mcp_hub.oauth.token_flow import CheckedTransport, check_url
 from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.transport.egress import Egress
 from tests.fakes.client import PATIENCE

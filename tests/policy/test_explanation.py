@@ -13,7 +13,7 @@ from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import Call
-from mcp_hub.policy.explanation import explain
+from mcp_hub.policy.chain import explain
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, write_config

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.registry import RegistryError
-from mcp_hub.registry.package_index import PackageIndex
-from mcp_hub.registry.versions import is_final, is_newer, order_of
+from mcp_hub.registry.package_index import PackageIndex, is_final, is_newer, order_of
 from tests.loops import anyio_backend  # noqa: F401
 from tests.registry.loopback import Loopback, serving
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_hub.transport.command_line import command_line, is_batch_file
+from mcp_hub.transport.child_process import command_line, is_batch_file
 
 NPX = r"C:\Program Files\nodejs\npx.cmd"
 VARIABLES = {"PATH": r"C:\secret", "USERNAME": "me", "cd": r"C:\here"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.observability import record_sinks
+from mcp_hub.observability import records
 from mcp_hub.observability.records import RecordFile, RecordWriter
 from tests.fakes.client import PATIENCE
 
@@ -139,7 +139,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "rename", rename_closed)
     monkeypatch.setattr(Path, "replace", rename_closed)
-    monkeypatch.setattr(record_sinks, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(records, "sys", SimpleNamespace(platform="win32"))
 
 
 def numbers_in(path: Path, numbers: Iterable[int]) -> list[int]:
@@ -254,7 +254,7 @@ def test_a_log_line_is_not_dropped_with_records_while_stderr_is_unread(tmp_path:
 PROGRAM = """
 import sys
 from pathlib import Path
-from mcp_hub.observability import record_sinks
+from mcp_hub.observability import records
 from mcp_hub.observability.records import RecordFile, RecordWriter
 records = RecordWriter(Path(sys.argv[1]), stderr=True)
 for n in range(5000):
