@@ -126,29 +126,22 @@ def without_output_schema(item: Item) -> Item:
     return msgspec.structs.replace(item, wire={key: value for key, value in item.wire.items() if key != "outputSchema"})
 
 
-class Policy(Protocol):
-    """One policy. Both methods decide by the upstream's id and the original name, never by the exposed one."""
+class Policy:
+    """One policy. Its methods decide by the upstream's id and the original name, never by the exposed one."""
 
     name: str
     """The name in `call --explain`, and at the start of the notes of the policy (`name: what it did`)."""
+    always_within = False
+    """Whether the policy concerns every call that one of the hub's own tools makes."""
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Self:
+        """Makes the policy from the parts of a configuration; those in `POLICIES` have it."""
+        raise NotImplementedError
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items of one upstream that may be listed: fewer, or with another `local` name or `wire` dict."""
-        ...
-
-    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
-        """Returns the result of `call_next(call)` or another one, or raises a HubError.
-
-        A policy that only checks a call returns `call_next(call)` itself; one that waits is a coroutine function.
-        """
-        ...
-
-
-class Selective(Policy, Protocol):
-    """A policy that does not concern most routes.
-
-    If it has an attribute `always_within`, it concerns every call that one of the hub's own tools makes.
-    """
+        return items
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the policy may affect calls of this route.
@@ -156,7 +149,14 @@ class Selective(Policy, Protocol):
         The answer is cached for the configuration, so it must depend on the configuration alone, never on what servers
         list or what has happened.
         """
-        ...
+        return True
+
+    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
+        """Returns the result of `call_next(call)` or another one, or raises a HubError.
+
+        A policy that only checks a call returns `call_next(call)` itself; one that waits is a coroutine function.
+        """
+        raise NotImplementedError
 
 
 Listed = Callable[[Route, Hashable | None], Json | None]
@@ -176,10 +176,6 @@ class ConfiguredPart(Protocol):
 
 
 P = TypeVar("P", bound=ConfiguredPart)
-
-
-class ConfiguredPolicy(ConfiguredPart, Policy, Protocol):
-    """A policy that is made from the parts of a configuration."""
 
 
 class PolicyParts(msgspec.Struct, frozen=True, dict=True):
@@ -235,7 +231,7 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
 class Chain:
     """Policies from the outermost to the innermost. A call passes those that concern its route."""
 
-    def __init__(self, policies: Sequence[Policy | Selective], innermost: Next) -> None:
+    def __init__(self, policies: Sequence[Policy], innermost: Next) -> None:
         self.policies = tuple(policies)
         self._innermost = innermost
         self._composed: Lru[Route, Next] = Lru(MAX_COMPOSED)
@@ -254,15 +250,8 @@ class Chain:
         return run
 
     @staticmethod
-    def _concerned(route: Route, policies: Sequence[Policy | Selective], *, within: bool) -> list[Policy]:
-        def concerns(policy: Policy | Selective) -> bool:
-            return (
-                not hasattr(policy, "concerns")
-                or policy.concerns(route)
-                or (within and hasattr(policy, "always_within"))
-            )
-
-        return [policy for policy in policies if concerns(policy)]
+    def _concerned(route: Route, policies: Sequence[Policy], *, within: bool) -> list[Policy]:
+        return [policy for policy in policies if policy.concerns(route) or (within and policy.always_within)]
 
     def compose_behind(self, policy: Policy, call: Call, innermost: Next | None = None) -> Next:
         """Composes the policies behind `policy` that concern a call, around `innermost` if it is given."""

@@ -12,7 +12,7 @@ from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import KeyReading, RootKey
 from mcp_hub.observability.stalls import in_slices
-from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.pins import PINS, PINS_OF_SERVER, PinReview
 from mcp_hub.policy.screen import SCREEN, SCREEN_OF_SERVER, ScreenReview
@@ -131,7 +131,7 @@ class Review(Protocol):
     """Notes for the user about routes that may be reached."""
 
 
-class Access:
+class Access(Policy):
     """Hides items from lists and refuses calls of them, by one decision on the upstream's id and the original name.
 
     A refused name gets the same error as one that does not exist; only `why` tells the rule. `selection` applies to

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
@@ -22,7 +22,7 @@ from mcp_hub.errors import (
     ResultTooLarge,
     ServerUnavailable,
 )
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 
 
 class BreakerSettings(Frozen):
@@ -101,7 +101,7 @@ class _Circuit(msgspec.Struct):
             self.opened_at = now
 
 
-class CircuitBreaker:
+class CircuitBreaker(Policy):
     """Opens the circuit of an upstream after a number of transport failures in a row.
 
     An error from the upstream is not a failure.
@@ -119,10 +119,6 @@ class CircuitBreaker:
     def of(cls, parts: PolicyParts) -> CircuitBreaker:
         """Makes the policy of a configuration."""
         return cls(parts.servers)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     def state(self, upstream: str) -> CircuitState:
         """Returns the state of an upstream's circuit; closed if it has no breaker."""

@@ -9,7 +9,7 @@ import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.settings import KeyTable
-from mcp_hub.policy import Call, Chain, ConfiguredPolicy, Json, NewlyListedTool, Next, Policy, PolicyParts, compose
+from mcp_hub.policy import Call, Chain, Json, NewlyListedTool, Next, Policy, PolicyParts, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.confirm import Confirm
@@ -119,7 +119,7 @@ def _changes(previous: Item, current: Item) -> str:
 ITEMS_PER_STEP: Final = 32
 """The most tools or prompts that `Rules.shape` handles in one step."""
 
-POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
+POLICIES: Final[tuple[type[Policy], ...]] = (
     Trace,
     Access,
     ReadOnly,
@@ -250,7 +250,7 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
     if tracer is not None:
         from mcp_hub.policy.spans import Spans
 
-        spans = Spans.of(parts, tracer)
+        spans = Spans(parts, tracer)
         policies.insert(0, spans)
     chain = Chain(policies, innermost)
     return Rules(

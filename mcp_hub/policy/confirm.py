@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
-from mcp_hub.catalog import CALL, RUN, Item, Route
+from mcp_hub.catalog import CALL, RUN, Route
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import Duration, Size
 from mcp_hub.config.fields import FieldValue
@@ -22,7 +22,7 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError, PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts
 from mcp_hub.policy.approvals import (
     MAX_QUESTION,
     NO,
@@ -122,7 +122,7 @@ class _Rule:
         self.names = ToolNames(named_tools(entries), servers)
 
 
-class Confirm:
+class Confirm(Policy):
     """Asks a person before calls, by elicitation or on the live page; refuses calls if neither can ask one.
 
     Args:
@@ -181,10 +181,6 @@ class Confirm:
             in_program=parts.in_program,
             sharing=parts.sharing,
         )
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     def concerns(self, route: Route) -> bool:
         """Returns whether calls of the route may need a confirmation."""

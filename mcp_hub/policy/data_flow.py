@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.catalog.names import EXPRESSION
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
@@ -17,7 +17,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, mode_key
 from mcp_hub.errors import CallError, PermissionDenied
 from mcp_hub.observability.stalls import in_slices
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
@@ -136,7 +136,7 @@ class FlowRefused(PermissionDenied):
     policy, refuses = "flow", True
 
 
-class FlowPolicy:
+class FlowPolicy(Policy):
     """Refuses the call that would combine all three labels in one session. Labels come from the configuration only.
 
     A session is a connection or session of the handshake era; in the modern era it is a principal, until it has been
@@ -167,10 +167,6 @@ class FlowPolicy:
     def of(cls, parts: PolicyParts) -> FlowPolicy:
         """Makes the policy of a configuration."""
         return cls(parts.servers, FLOWS.of(parts.config), parts.used, sharing=parts.sharing)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged, because the decision depends on earlier calls."""
-        return items
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the route has a label."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final
 from weakref import WeakKeyDictionary, ref
 
-from mcp_hub.catalog import Item
 from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 
 LONG: Final = 10.0
@@ -150,7 +149,7 @@ class TimeLimit:
         self._task.cancel()
 
 
-class DeadlinePolicy:
+class DeadlinePolicy(Policy):
     """Ends a call at its deadline, retries and fallback included. The upstream is told to cancel; its session stays.
 
     Every progress notification extends the idle deadline, never beyond the total one.
@@ -168,10 +167,6 @@ class DeadlinePolicy:
     def of(cls, parts: PolicyParts) -> DeadlinePolicy:
         """Makes the policy of a configuration."""
         return cls(parts.servers)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises DeadlineExceeded, which names the limit and its setting."""

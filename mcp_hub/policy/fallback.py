@@ -19,7 +19,7 @@ from mcp_hub.errors import (
     ServerUnavailable,
     UpstreamAnswered,
 )
-from mcp_hub.policy import Call, Json, Next, PolicyParts, without_output_schema
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, without_output_schema
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.selection import ToolNames
@@ -58,7 +58,7 @@ def _read(field: FieldValue, reading: KeyReading) -> FallbackSettings | None:
 FALLBACK: Final = RootKey("fallback", _read, FallbackSettings(), spellings=("scrape_fallback",))
 
 
-class FallbackPolicy:
+class FallbackPolicy(Policy):
     """Answers with `scrape(url, seconds)` when a scraping tool fails in one of the configured ways."""
 
     name = "fallback"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.errors import CallError
-from mcp_hub.policy import Call, Json, Next, unknown_name
+from mcp_hub.policy import Call, Json, Next, Policy, unknown_name
 from mcp_hub.protocol.kinds import TOOLS
 
 
@@ -17,7 +17,7 @@ class GroupInactive(CallError):
     policy, refuses = "group", True
 
 
-class GroupPolicy:
+class GroupPolicy(Policy):
     """Refuses calls of tools whose groups are inactive for the caller.
 
     `inactive(route, caller)` returns the group to activate first, or None; `gone(route)` says whether a tool was
@@ -29,10 +29,6 @@ class GroupPolicy:
     def __init__(self, inactive: Callable[[Route, Hashable | None], str | None], gone: Callable[[Route], bool]) -> None:
         self._inactive = inactive
         self._is_removed = gone
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged: a call of an inactive tool needs a route to get the right error."""
-        return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises GroupInactive, and UnknownName for a removed tool."""

@@ -14,7 +14,7 @@ from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_slices, in_thread
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts, unknown_name
+from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts, unknown_name
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.uri_rules import completed_route, completed_values, decoded, with_values
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
@@ -71,7 +71,7 @@ def url_rules(guard: GuardSettings) -> UrlRules:
     return UrlRules(guard.huggingface, guard.deny_urls, guard.allow_urls, guard.message)
 
 
-class UrlGuard:
+class UrlGuard(Policy):
     """Refuses calls of guarded tools with a forbidden URL, and states the rule in the tools' descriptions.
 
     Resources with a forbidden URI are neither listed nor readable. All tools of `browsers` are guarded.
@@ -212,7 +212,7 @@ MAX_TEXT: Final = 8 * 1024 * 1024
 MAX_DEPTH: Final = 60
 
 
-class FilterResults:
+class FilterResults(Policy):
     """Drops links that the guard forbids from the results of search tools."""
 
     name = "filter-results"
@@ -226,10 +226,6 @@ class FilterResults:
     def of(cls, parts: PolicyParts) -> FilterResults:
         """Makes the policy of a configuration."""
         return cls(GUARD.of(parts.config), parts.servers)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the tool's results are filtered."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.catalog import Item
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import Overloaded
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.sharing import Sharing, shared_name
 from mcp_hub.security import Principal, principal_of
 from mcp_hub.security.lru import Lru
@@ -250,7 +249,7 @@ class _Slots:
             entry.future.set_result(None)
 
 
-class LimitsPolicy:
+class LimitsPolicy(Policy):
     """Runs at most `at_once` calls per upstream. Up to `waiting` more wait in a fair queue, and others are refused."""
 
     name = "limits"
@@ -276,10 +275,6 @@ class LimitsPolicy:
     def of(cls, parts: PolicyParts) -> LimitsPolicy:
         """Makes the policy of a configuration."""
         return cls(parts.servers, sharing=parts.sharing)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call when it has a slot. Raises Overloaded, with the seconds to wait before another try."""

@@ -17,7 +17,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, RootKey, parsed_key
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
@@ -97,7 +97,7 @@ class PresetUnsettable(InvalidParameters):
     policy, refuses = "preset", True
 
 
-class Preset:
+class Preset(Policy):
     """Hides preset arguments in lists and sets them in calls.
 
     With `of_calls`, calls may also bring presets of the program that registered the tool.
@@ -221,7 +221,7 @@ CLIENT_SCHEMAS: Final[RootKey[ClientSchemaForm]] = RootKey("schemas", parsed_key
 known are listed what that takes; `original`: nobody is. Arguments are checked by the server's own schema."""
 
 
-class Presentation:
+class Presentation(Policy):
     """Replaces names, titles and descriptions of tools by those of the configuration.
 
     Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). `descriptions` and `schemas`

@@ -5,12 +5,12 @@ A client's user can then allow `hub_read` always and still be asked before each 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 
-from mcp_hub.catalog import CALL, READ, Item, Route
+from mcp_hub.catalog import CALL, READ, Route
 from mcp_hub.errors import PermissionDenied
 from mcp_hub.observability.stalls import in_slices
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts
 from mcp_hub.policy.pins import PinReview
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.protocol.kinds import only_reads
@@ -22,7 +22,7 @@ class NotReadOnly(PermissionDenied):
     policy, refuses = "read-only", True
 
 
-class ReadOnly:
+class ReadOnly(Policy):
     """Refuses calls by `hub_read` of tools that may change something, were flagged, or differ from their pins.
 
     `listed` returns a tool as its server lists it to a caller.
@@ -38,10 +38,6 @@ class ReadOnly:
     def of(cls, parts: PolicyParts) -> ReadOnly:
         """Makes the policy of a configuration."""
         return cls(parts.listed, parts.find(PinReview), parts.find(ScreenReview))
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     def concerns(self, route: Route) -> bool:
         """Returns False: only calls of the hub's own tools are checked."""

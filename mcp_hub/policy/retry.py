@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.catalog import Item
 from mcp_hub.catalog.exposed_ids import TASK_UPDATE
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import NotConnected, ServerUnavailable
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
 from mcp_hub.protocol.kinds import TOOLS, hints_of
 
@@ -64,7 +63,7 @@ class _RetryBudget(msgspec.Struct):
         return True
 
 
-class RetryPolicy:
+class RetryPolicy(Policy):
     """Repeats calls whose transport failed, after exponential waits with jitter.
 
     `hints(call)` returns the annotations of the called tool, `sleep(seconds)` waits, `draw()` returns a number from 0
@@ -100,10 +99,6 @@ class RetryPolicy:
             return hints_of(listed(call.route, call.caller) or {})
 
         return cls(parts.servers, hints)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call, and again after a failure if that is allowed. Raises the error of the last attempt."""

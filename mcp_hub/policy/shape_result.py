@@ -14,7 +14,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, parsed_key
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts, without_output_schema
+from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts, without_output_schema
 from mcp_hub.policy.long_results import (
     META_KEY,
     LongResults,
@@ -232,7 +232,7 @@ def text_in(content: Sequence[Json]) -> str:
     return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
 
 
-class ShapeResult:
+class ShapeResult(Policy):
     """Runs the configured steps on results, then shortens those above their limits and stores them whole in pages.
 
     `max_result_bytes` counts all of a result, `max_result_tokens` what a model reads of it.

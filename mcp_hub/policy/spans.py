@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
-from mcp_hub.catalog import Item
 from mcp_hub.errors import CallCancelled
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
-from mcp_hub.policy.call_record import LARGE_ARGUMENTS, MAX_TEXT, RecordLabels, Shown, outcome
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
+from mcp_hub.policy.call_record import LARGE_ARGUMENTS, MAX_TEXT, outcome
 from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import PROMPTS, TOOLS
-from mcp_hub.security.redaction import Redactor
 
 log = logging.getLogger("mcp_hub.policy")
 
@@ -57,7 +55,7 @@ class Tracer(Protocol):
         ...
 
 
-class Spans:
+class Spans(Policy):
     """Makes a span for each call. `tracer()` returns a tracer once it is ready, or None if nothing can be traced.
 
     The client's trace context becomes the parent, and the span's own is sent to the upstream instead. Errors of
@@ -66,33 +64,13 @@ class Spans:
 
     name = "spans"
 
-    def __init__(
-        self,
-        tracer: Callable[[], Awaitable[Tracer | None]],
-        redaction: Redactor,
-        labels: RecordLabels,
-        listed: Listed,
-        *,
-        arguments: bool = True,
-        shown: Shown = lambda call, arguments: arguments,
-    ) -> None:
-        self._visible_arguments = shown
+    def __init__(self, parts: PolicyParts, tracer: Callable[[], Awaitable[Tracer | None]]) -> None:
+        self._visible_arguments = parts.find(Preset).without_preset
         self._tracer = tracer
-        self._redaction = redaction
-        self._labels = labels
-        self._listed = listed
-        self._arguments = arguments
-
-    @classmethod
-    def of(cls, parts: PolicyParts, tracer: Callable[[], Awaitable[Tracer | None]]) -> Spans:
-        """Makes the policy of a configuration."""
-        shown = parts.find(Preset).without_preset
-        arguments = parts.config.tracing.arguments
-        return cls(tracer, parts.redactor, parts.labels, parts.listed, arguments=arguments, shown=shown)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
+        self._redaction = parts.redactor
+        self._labels = parts.labels
+        self._listed = parts.listed
+        self._arguments = parts.config.tracing.arguments
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call within a span. Raises what the call raises."""

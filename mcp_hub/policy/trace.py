@@ -7,12 +7,12 @@ import logging
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import (
@@ -26,7 +26,7 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.call_record import (
     LARGE_ARGUMENTS,
     EndedCall,
@@ -83,7 +83,7 @@ def _read(field: FieldValue, reading: KeyReading) -> CallLogSettings | None:
 CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings(), needs_restart=True)
 
 
-class Trace:
+class Trace(Policy):
     """Records and measures each call when it ends. Only `spans` is further outside.
 
     It also removes known secrets from errors, those of upstreams included, and from notifications during a call, and
@@ -144,10 +144,6 @@ class Trace:
             shown=presets.without_preset,
             has_presets=presets.concerns,
         )
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""

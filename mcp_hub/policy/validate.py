@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.entry_rules import Validation
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Listed, Next, PolicyParts
+from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.policy.presentation import Presentation, Preset
 from mcp_hub.protocol.kinds import TOOLS
@@ -19,7 +19,7 @@ from mcp_hub.schema.schema_edits import Path
 from mcp_hub.schema.validation_errors import explain_errors
 
 
-class Validate:
+class Validate(Policy):
     """Checks arguments against the tool's own schema; they are never altered.
 
     `presented(route, schema)` returns the input schema that clients see, `hidden(call)` the paths of preset arguments,
@@ -49,10 +49,6 @@ class Validate:
     def of(cls, parts: PolicyParts) -> Validate:
         """Makes the policy of a configuration."""
         return cls(parts.servers, parts.listed, parts.find(Presentation).schema, parts.find(Preset).preset_paths)
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged."""
-        return items
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the tool's arguments are validated."""

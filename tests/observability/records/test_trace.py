@@ -3,12 +3,11 @@
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.errors import (
     CallCancelled,
     DeadlineExceeded,
@@ -20,7 +19,7 @@ from mcp_hub.errors import (
     ToolFailed,
     UpstreamAnswered,
 )
-from mcp_hub.policy import Call, Chain, Json, Next, unknown_name
+from mcp_hub.policy import Call, Chain, Json, Next, Policy, unknown_name
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.policy.guard import GuardBlocked
@@ -38,14 +37,11 @@ SECRET = "canary-secret-value"
 OK: Json = {"content": [{"type": "text", "text": "fine"}]}
 
 
-class Doing:
+class Doing(Policy):
     """A policy that does what it is told."""
 
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         if isinstance(self.outcome, BaseException):

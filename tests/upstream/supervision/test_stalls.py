@@ -29,7 +29,7 @@ from mcp_hub.observability.stalls import (
     in_thread,
     run_for,
 )
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, Policy
 from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from tests.fakes.client import PATIENCE, check_stalls, spawned, write_config
@@ -220,7 +220,7 @@ def test_a_large_value_is_measured_in_steps_with_the_same_result() -> None:
     assert not list(weighing({"type": "string"}, LARGE))
 
 
-class Steps:
+class Steps(Policy):
     """A policy that records the number of URIs in each step of a build."""
 
     name = "steps"
