@@ -77,6 +77,7 @@ class LastLine(logging.Handler):
 async def _all_tried(hub: Engine) -> None:
     for upstream in hub.upstreams.values():
         await upstream.attempted.wait()
+        await upstream.list_store.asked()
     await hub.catalogs.wait_until_built()
 
 

@@ -56,8 +56,7 @@ class ServerSwitch:
             if not former_upstream.server.enabled:
                 raise CannotSwitch(f"{id} is switched off; switch it on instead", codes.NAME_UNKNOWN)
             new_upstream = self._new_upstream(generation, former_upstream.server)
-            new_upstream.lists.adopt(dict(former_upstream.lists.items))
-            new_upstream.agreement = former_upstream.agreement
+            new_upstream.list_as(former_upstream)
             return new_upstream
 
         await self._exchange(build)

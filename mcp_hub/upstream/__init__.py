@@ -61,7 +61,7 @@ class Upstream:
         """`time.monotonic()` of its last change of state."""
         self.session: UpstreamSession | None = None
         """The session shared by all callers, while it is open."""
-        self.agreement: Agreement | None = None
+        self._agreement: Agreement | None = None
         self.transport: str = server.transport
         self.error: str | None = server.disabled_reason
         """The reason why it is not available, for the user; None while it is."""
@@ -154,6 +154,16 @@ class Upstream:
         self._continuity.inherit(former._continuity)
 
     @property
+    def agreement(self) -> Agreement | None:
+        """What was negotiated last, with what was found out about the server since then."""
+        return self.session.agreement if self.session is not None else self._agreement
+
+    def list_as(self, former: Upstream) -> None:
+        """Lists what the upstream listed that it replaces, until it is connected."""
+        self.lists.adopt(dict(former.lists.items))
+        self._agreement = former.agreement
+
+    @property
     def nested_hubs(self) -> HubPath:
         """The hubs behind it, if it is a hub."""
         return self._latest.nested_hubs if self._latest is not None else HubPath()
@@ -180,7 +190,7 @@ class Upstream:
 
     def _begin_with(self, cached: CachedCatalog | None) -> None:
         if cached is not None:
-            self.agreement = Agreement.from_cache(cached)
+            self._agreement = Agreement.from_cache(cached)
             self._settle()
         else:
             self._wake.set()  # even a lazy server is started once, as its lists are unknown
@@ -230,7 +240,7 @@ class Upstream:
             await session.lost.wait()
         finally:
             self.session = None
-            self.agreement = session.agreement  # it may know more about the server's eras by now
+            self._agreement = session.agreement
             if isinstance(session.loss, SessionLost):
                 await session.peer.quiet(lifecycle.REFUSAL_WAIT)  # the other requests fail, too, and may be repeated
             await asyncio.shield(session.close())
@@ -266,7 +276,7 @@ class Upstream:
         self.session = session
         self._move(UpstreamEvent.CONNECTED)
         self._attempt.succeeded(session)
-        self.list_store.resume()
+        self.list_store.resume(session)
         self.visibility.show()
         self.subscriptions.restore(session, None)
         self.attempted.set()
@@ -283,7 +293,7 @@ class Upstream:
         session = await self._opener.open_shared(previous, self.list_store.notified, beside)
         if beside is not None:
             session.agreement = msgspec.structs.replace(session.agreement, only=True)
-        self.agreement, self.transport, self._latest = session.agreement, session.transport, session
+        self._agreement, self.transport, self._latest = session.agreement, session.transport, session
         session.watch_for_changes(self.list_store.refresh_all)  # before the lists, so that no change is missed
         try:
             await self.list_store.begin(session)
@@ -293,7 +303,7 @@ class Upstream:
             log.warning("%s: %s; it is asked in the handshake era", self.server.id, self.messages.explain(late))
             with contextlib.suppress(*CONNECT_ERRORS):
                 return await self._open_and_list(session)
-            self.agreement = session.agreement
+            self._agreement = session.agreement
             raise
         return session
 
@@ -320,7 +330,7 @@ class Upstream:
         """Disables the upstream until the configuration is reloaded: it must not be served."""
         self.error = self.messages.explain(error)
         log.warning("%s: %s", self.server.id, self.error)
-        self.agreement = self._latest = None
+        self._agreement = self._latest = None
         self._move(UpstreamEvent.LEFT_OUT)
         self.list_store.drop()
         self._attempt.failed(self.messages.unavailable(self.error))

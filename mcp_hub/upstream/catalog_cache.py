@@ -6,6 +6,7 @@ Lists are cached as the server sent them; policies apply to them as to live list
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -27,7 +28,7 @@ log = logging.getLogger("mcp_hub.upstream")
 
 Json = dict[str, Any]
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Part of the digest in every file name, so that files of another format are not found."""
 MAX_SIZE: Final = 64 * 1024 * 1024
 _KEY_FILE: Final = "key"
@@ -45,6 +46,8 @@ class CachedCatalog(msgspec.Struct, frozen=True):
     lists: dict[str, list[Any]]
     only: bool = False
     """Whether the server is known to speak this era only."""
+    undeclared: tuple[str, ...] | None = None
+    """The names of the kinds that it lists without having declared them; None: it was not asked yet."""
 
 
 def default_directory() -> Path:
@@ -86,6 +89,8 @@ class CatalogCache:
         cached = _checked(data)
         if cached is None:
             log.warning("the cached catalog of %s is damaged and is ignored", server.id)
+            with contextlib.suppress(OSError, ValueError):
+                self._files.delete(self._name(server, declared))  # so that the next catalog is saved in its place
         return cached
 
     def size(self, server: Server) -> int:
@@ -206,7 +211,11 @@ def _checked(data: bytes) -> CachedCatalog | None:
         and isinstance(value["instructions"], str | None)
         and isinstance(value["server_info"], dict)
         and isinstance(value["only"], bool)
+        and isinstance(value["undeclared"], list | None)
         and isinstance(lists, dict)
         and all(isinstance(lists.get(kind.name), list) for kind in KINDS)
     )
-    return CachedCatalog(**value) if is_valid else None
+    if not is_valid:
+        return None
+    undeclared = value.pop("undeclared")
+    return CachedCatalog(**value, undeclared=undeclared if undeclared is None else tuple(map(str, undeclared)))

@@ -222,7 +222,8 @@ class CallerLists:
 
     async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> set[Kind]:
         lists = self.all.get(caller) or RawLists(self._server)
-        ordered = [kind for kind in KINDS if kind in kinds]
+        unasked = session.agreement.unasked  # the shared session asks for these
+        ordered = [kind for kind in KINDS if kind in kinds and kind not in unasked]
         if await lists.fetch(session.list_page, session.agreement.offers, ordered, session.unusable):
             self.all[caller] = lists
             self._changed()

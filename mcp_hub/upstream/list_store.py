@@ -318,14 +318,15 @@ class ListRefresher:
         self.soon({kind for kind in KINDS if kind.changed == method})
 
     def soon(self, kinds: set[Kind], after: float = SETTLE) -> None:
-        """Fetches these lists again after `after` seconds; several calls until then cause one fetch."""
+        """Fetches these lists, and those that are stale, after `after` seconds; several calls cause one fetch."""
         self._stale |= kinds
         if self._stale and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run(after))
 
-    def resume(self) -> None:
-        """Resumes the refreshes that were deferred while no session was open."""
-        self.soon(set())
+    async def settled(self, seconds: float) -> None:
+        """Waits until no refresh is pending, at most `seconds`."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=seconds)
 
     def forget(self) -> None:
         """Drops pending refreshes, as all lists are about to be fetched anyway."""
@@ -353,7 +354,7 @@ class ListRefresher:
             await asyncio.sleep(after)
             session = self._session()
             if session is None or not self._stale:
-                return  # `resume` refreshes the stale lists later
+                return  # the stale lists are refreshed with the next ones
             kinds, self._stale, after = self._stale, set(), SETTLE
             try:
                 await self.fetch(session, kinds)
@@ -398,6 +399,8 @@ class ListStore:
         self._session = session
         self._changed = changed
         self._refresher = ListRefresher(server.id, session, self._list)
+        self._asking: asyncio.Task[None] | None = None
+        """Asks for the lists that the server has not declared."""
         self._notes: tuple[str, ...] = ()
         """The last notes about servers that hubs behind this server have left out."""
 
@@ -453,6 +456,10 @@ class ListStore:
         for note in self._notes:
             if note not in previous_notes:
                 log.warning("%s: %s", self.server.id, note)
+        await self._save(agreement)
+        return set(self.lists.failed)
+
+    async def _save(self, agreement: Agreement) -> None:
         if self._cache is not None and not self.lists.shortfalls:
             lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
             cached = agreement.to_cache(lists)
@@ -460,7 +467,6 @@ class ListStore:
                 await in_thread(self._cache.save, self.server, cached, self._declared(agreement))
             else:
                 self._cache.save(self.server, cached, self._declared(agreement))
-        return set(self.lists.failed)
 
     def drop(self) -> None:
         """Empties the lists, and deletes the cached catalog."""
@@ -479,9 +485,23 @@ class ListStore:
         if session is not None:
             await self._refresher.fetch(session, kinds)
 
-    def resume(self) -> None:
-        """Resumes the refreshes that were deferred while no session was open."""
-        self._refresher.resume()
+    def resume(self, session: UpstreamSession) -> None:
+        """Resumes the refreshes that were deferred while no session was open, and asks for lists not declared."""
+        self._refresher.soon(set())
+        if session.agreement.unasked:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_undeclared(session))
+
+    async def _ask_undeclared(self, session: UpstreamSession) -> None:
+        if found := await session.find_undeclared(self.server.deadlines.list):
+            self._refresher.soon(found, 0.0)
+        else:
+            await self._save(session.agreement)
+
+    async def asked(self) -> None:
+        """Waits until the lists that the server has not declared are known, at most twice the deadline of a list."""
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+            await self._refresher.settled(self.server.deadlines.list)
 
     def notified(self, method: str, params: dict[str, Any]) -> None:
         """Handles a notification on the shared session."""
@@ -498,4 +518,7 @@ class ListStore:
 
     async def close(self) -> None:
         """Stops fetching."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
         await self._refresher.close()

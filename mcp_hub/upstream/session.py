@@ -67,25 +67,40 @@ class Agreement(msgspec.Struct, frozen=True):
     """Whether the server is known to speak this era only."""
     nested_hubs: HubPath = HubPath()
     """The hubs behind it, if it is a hub."""
+    undeclared: tuple[str, ...] | None = None
+    """The names of the kinds that it lists without having declared them; None: it was not asked yet."""
 
     @classmethod
     def from_cache(cls, cached: CachedCatalog) -> Agreement:
         """Returns what an earlier run of the hub negotiated."""
         era: Era = "modern" if cached.era == "modern" else "handshake"
         version, capabilities, info = cached.protocol_version, cached.capabilities, cached.server_info
-        return cls(era, version, capabilities, cached.instructions, info, only=cached.only)
+        only, undeclared = cached.only, cached.undeclared
+        return cls(era, version, capabilities, cached.instructions, info, only=only, undeclared=undeclared)
+
+    def succeeding(self, previous: Agreement | None) -> Agreement:
+        """Returns it with what is known of the undeclared lists of the same version of the server."""
+        is_same = previous is not None and (previous.era, previous.server_info) == (self.era, self.server_info)
+        return msgspec.structs.replace(self, undeclared=previous.undeclared) if previous and is_same else self
 
     def offers(self, kind: Kind) -> bool:
-        """Returns whether the server has declared that it lists this kind."""
+        """Returns whether the server lists this kind: it has declared it, or answered when it was asked."""
         if kind.extension is None:
-            return kind.capability in self.capabilities
+            return kind.capability in self.capabilities or kind.name in (self.undeclared or ())
         forwarded = kind.extension in FORWARDED_EXTENSIONS[self.era]
         return forwarded and extension_settings(self.capabilities, kind.extension) is not None
+
+    @property
+    def unasked(self) -> list[Kind]:
+        """The kinds that the server may list without having declared them, as some servers of the handshake era do."""
+        is_asked = self.era == "modern" or self.undeclared is not None
+        return [] if is_asked else [kind for kind in KINDS if not (kind.extension or self.offers(kind))]
 
     def to_cache(self, lists: dict[str, list[Any]]) -> CachedCatalog:
         """Returns the catalog to cache. `lists` holds the upstream's raw items by `Kind.name`."""
         version, capabilities, info = self.version, self.capabilities, self.server_info
-        return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, self.only)
+        only, undeclared = self.only, self.undeclared
+        return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, only, undeclared)
 
 
 class UpstreamResult(NamedTuple):
@@ -262,6 +277,28 @@ class UpstreamSession:
             return None
         return routing_headers.invalid_annotation(item.get("inputSchema"))
 
+    async def find_undeclared(self, seconds: float) -> set[Kind]:
+        """Asks once for each list that the server has not declared. Notes in `agreement` which ones it has.
+
+        An error, or no answer within `seconds`, means that it does not have one. Returns those that it has.
+        """
+        unasked = self.agreement.unasked
+        # Noted at once, so that a server that ends because of this is not asked again.
+        self.agreement = msgspec.structs.replace(self.agreement, undeclared=())
+        answers = await asyncio.gather(*(self._lists(kind, seconds) for kind in unasked))
+        found = [kind for kind, is_answered in zip(unasked, answers, strict=True) if is_answered]
+        self.agreement = msgspec.structs.replace(self.agreement, undeclared=tuple(kind.name for kind in found))
+        return set(found)
+
+    async def _lists(self, kind: Kind, seconds: float) -> bool:
+        with contextlib.suppress(LinkError, ProtocolError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Not by `request`, for which some errors would mean that the session is lost.
+                headers = {VERSION_HEADER: self.agreement.version}
+                answer = await self.peer.request(kind.list_method, {}, headers=headers)
+                return isinstance(answer, dict) and isinstance(answer.get(kind.result_key), list)
+        return False
+
     async def log_from(self, level: str) -> None:
         """Makes a server of the handshake era log this level and above. Errors of the server are ignored.
 
@@ -288,6 +325,7 @@ class UpstreamSession:
             return not self._cannot_listen
         lists = [self.agreement.capabilities.get(kind.capability) for kind in KINDS]
         declared = all(capability.get("listChanged") is True for capability in lists if isinstance(capability, dict))
+        declared = declared and not self.agreement.undeclared
         return declared and self.peer.link.is_local  # a stream over a network may have ended unnoticed
 
     def end(self, error: LinkLost) -> None:

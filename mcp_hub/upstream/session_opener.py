@@ -153,6 +153,7 @@ class SessionOpener:
                 error = LinkError(text, code=codes.HANDSHAKE_LATE)
                 error.last_words = tuple(side.last_words)
                 raise error from None
+        session.agreement = session.agreement.succeeding(previous)
         self._health.follow(session)
         return session
 

@@ -268,13 +268,20 @@ def handle(message: dict, paused: bool = False) -> None:
         send({"id": request_id, "error": {"code": -32022, "message": "Unsupported protocol version", "data": data}})
         return
     answer: dict | None = None
+    fault = listed("faults", {}).get(method)  # by the method: error, silence, or exit
+    if fault == "exit":
+        os._exit(9)
+    if fault == "error":
+        send({"id": request_id, "error": {"code": -32603, "message": "no such list"}})
+    if fault is not None:
+        return
     if method == "initialize":
         note(f"ready {os.getpid()}")
         version = params["protocolVersion"] if params["protocolVersion"] in HANDSHAKE else HANDSHAKE[-1]
-        info = {"name": options.name, "version": "1"}
+        info = {"name": options.name, "version": listed("version", "1")}
         answer = {
             "protocolVersion": version,
-            "capabilities": CAPABILITIES,
+            "capabilities": listed("capabilities", CAPABILITIES),
             "serverInfo": info,
             "instructions": listed("instructions", "be kind"),
         }
