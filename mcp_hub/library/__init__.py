@@ -293,16 +293,20 @@ class Hub:
         on_progress: Callable[[Json], None] | None = None,
         on_chunk: Callable[[Any, bool], None] | None = None,
         in_hub: bool = False,
+        keep_generator: bool = False,
         preset: Mapping[str, Any] | None = None,
         label: CallLabel | None = None,
     ) -> CallOutcome:
         """Calls a tool for a facade: the outcome has the error as an exception, and the value that a function returned.
 
+        With `keep_generator`, the value of a generator function is its generator, not its last chunk.
         `on_chunk(chunk, more)` is called in the running loop with each chunk of a function and whether others may
         follow. `in_hub` must be true for a caller inside `run`, whose loop must not run functions. `preset` are
         arguments of the facade, which are kept out of all records and logs.
         """
-        direct = DirectCall(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
+        direct = DirectCall(
+            None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk, keep_generator=keep_generator
+        )
         act = partial(self._running.act, server, tool, arguments or {}, direct=direct, preset=preset, label=label)
         return await self._portal.wait(partial(act, on_progress=on_progress))
 
@@ -310,9 +314,12 @@ class Hub:
         """Records and traces a call that a facade itself has answered, and returns the result without secrets."""
         return await self._portal.wait(partial(self._running.answered, label, arguments, result))
 
-    def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
+    def act_sync(
+        self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, keep_generator: bool = False
+    ) -> CallOutcome:
         """Does what `act` does, for code without a loop."""
-        return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=DirectCall()))
+        direct = DirectCall(keep_generator=keep_generator)
+        return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=direct))
 
     async def inactive_group(self, exposed: str) -> str | None:
         """Returns the name of the inactive group that keeps a tool off the list, or None if no group does."""

@@ -154,6 +154,8 @@ def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
         if "url" in transport or "command" in transport:
             return {"": (dict(transport), False)}
         raise TypeError(f"a configuration for use_mcp has 'mcpServers'; transports are: {_TRANSPORTS_TEXT}")
+    if isinstance(servers := getattr(transport, "mcpServers", None), Mapping):  # fastmcp's MCPConfig
+        return {str(name): (server.model_dump(exclude_unset=True), True) for name, server in servers.items()}
     if isinstance(transport, str | Path) and not str(transport).startswith(("http://", "https://")):
         path = Path(transport).expanduser()
         if path.suffix not in _SCRIPTS:

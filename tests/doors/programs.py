@@ -20,9 +20,14 @@ RUN = 180.0
 """Seconds one program may take; a bound against hangs."""
 
 
+def program_path(program: str) -> Path:
+    """An example, or a program beside the tests."""
+    return example if (example := EXAMPLES / program).exists() else Path(__file__).parent / program
+
+
 def original_source(program: str) -> str:
     """A program before the hub: each line that says what it `was:` is that again."""
-    lines = (EXAMPLES / program).read_text(encoding="utf-8").splitlines()
+    lines = program_path(program).read_text(encoding="utf-8").splitlines()
     return "\n".join(re.sub(r"^(\s*).*  # was: (.*)$", r"\1\2", line) for line in lines) + "\n"
 
 

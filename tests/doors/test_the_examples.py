@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.doors.packages import python_beside, python_of
-from tests.doors.programs import EXAMPLES, SERVER, changed_lines, original_source, output
+from tests.doors.programs import EXAMPLES, SERVER, changed_lines, original_source, output, program_path
+from tests.fakes.client import FAKE
 from tests.fakes.forks import python_with_sdk
 from tests.fakes.json_api import Answer, json_api
 from tests.policy.tries.counted import counting_http
@@ -36,6 +38,15 @@ async def test_an_example_prints_the_same_on_the_original_library_and_on_the_hub
     before = await output(original, *demo(), python=python_of(ORIGINALS[program]))
     assert len(before) > 10
     assert await output(EXAMPLES / program, *demo()) == before
+
+
+async def test_calls_give_back_what_agently_4_0_gives_back(tmp_path: Path) -> None:
+    original = tmp_path / "calls.py"
+    original.write_text(original_source("agently_calls.py"), encoding="utf-8")
+    server = (sys.executable, FAKE)
+    before = await output(original, *server, python=python_of("agently40"))
+    assert len(before) > 6
+    assert await output(program_path("agently_calls.py"), *server) == before
 
 
 @pytest.mark.parametrize("program", ORIGINALS)

@@ -11,12 +11,13 @@ from typing import Any
 import psutil
 import pytest
 from fastmcp.client.transports import PythonStdioTransport, SSETransport, StdioTransport, StreamableHttpTransport
+from fastmcp.mcp_config import MCPConfig
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ContentBlock
 from pydantic import TypeAdapter
 
 from mcp_hub import ToolManager
-from mcp_hub.errors import CallError, ConfigError
+from mcp_hub.errors import CallError, ConfigError, ServerUnavailable
 from tests.fakes.client import FAKE, fake
 from tests.fakes.network import network_hub
 from tests.library.tool_managers import Json, result
@@ -69,13 +70,18 @@ def test_tools_of_a_script_have_their_own_names_and_values_as_results() -> None:
         proxy = manager.get_tool_func("echo")
         assert proxy is not None
         assert asyncio.run(proxy(text="x")) == "x"
-        assert manager.call_tool("fail", {}) is None
+        assert manager.call_tool("fail", {}) == "Error: no"
         assert manager.call_tool("add", {"a": [], "b": 2})["error"]
         manager.register("echo", "mine", {}, lambda: "mine")
         assert manager.call_tool("echo", {}) == "mine"
         manager.use_mcp(Path(FAKE))
         assert manager.call_tool("echo", {"text": "theirs"}) == "theirs"
-        assert manager.call_tool("crash", {}) is None
+        assert manager.call_tool("crash", {}).startswith("Error: ")
+        assert asyncio.run(manager.async_call_tool("crash", {})).startswith("Error: ")
+        crash = manager.get_tool_func("crash")
+        assert crash is not None
+        with pytest.raises(ServerUnavailable):
+            asyncio.run(crash())
 
 
 def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
@@ -97,6 +103,8 @@ def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
                 PythonStdioTransport(FAKE),
                 StreamableHttpTransport(f"{base}/mcp"),
                 SSETransport(f"{base}/sse"),
+                MCPConfig.from_dict({"mcpServers": {"one": entry}}),
+                MCPConfig.from_dict({"mcpServers": {"far": {"url": f"{base}/mcp"}}}),
             ):
                 async with ToolManager() as manager:
                     assert await manager.async_use_mcp(transport, tags=["far", "near"]) is manager
@@ -104,7 +112,7 @@ def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
                     answers.append(await manager.async_call_tool("echo", {"text": "x"}))
         return answers
 
-    assert asyncio.run(use()) == ["x"] * 11
+    assert asyncio.run(use()) == ["x"] * 13
 
 
 def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -65,6 +65,52 @@ def test_check_30_unknown_and_failing_tools_return_error_texts(manager: ToolMana
     assert asyncio.run(manager.async_call_tool("x", {})) == "Can not find tool named 'x'"
     assert asyncio.run(manager.async_call_tool("boom", {})) == "Error: boom"
     assert manager.call_tool("add", {"a": "1"}).startswith("Error: ")
+
+
+def test_an_exception_without_a_message_is_an_error_without_text() -> None:
+    with ToolManager() as tools:
+        tools.register("silent", "d", {}, raises(RuntimeError()))
+        tools.register("named", "d", {}, raises(RuntimeError("RuntimeError")))
+        assert [tools.call_tool(name, {}) for name in ("silent", "named")] == ["Error: ", "Error: RuntimeError"]
+
+
+def raises(error: Exception) -> Callable[[], None]:
+    def function() -> None:
+        raise error
+
+    return function
+
+
+def counts(to: int) -> Iterator[int]:
+    yield from range(to)
+
+
+async def counts_async(to: int) -> AsyncIterator[int]:
+    for number in range(to):
+        yield number
+
+
+def returns_generator(to: int) -> Any:
+    return (number for number in range(to))
+
+
+async def returns_generator_later(to: int) -> Any:
+    return (number for number in range(to))
+
+
+@pytest.mark.parametrize("function", [counts, counts_async, returns_generator, returns_generator_later])
+def test_a_call_returns_the_generator_of_a_function_which_the_caller_runs(function: Callable[..., Any]) -> None:
+    async def call(tools: ToolManager) -> tuple[Any, Any]:
+        sync = await asyncio.to_thread(tools.call_tool, "count", {"to": 3})
+        return await drained(sync), await drained(await tools.async_call_tool("count", {"to": 2}))
+
+    with ToolManager() as tools:
+        tools.register("count", "d", {"to": (int, "how far")}, function)
+        assert asyncio.run(call(tools)) == ([0, 1, 2], [0, 1])
+
+
+async def drained(generator: Any) -> list[Any]:
+    return [item async for item in generator] if isinstance(generator, AsyncGenerator) else list(generator)
 
 
 def test_check_31_annotated_arguments_and_defaults_are_described(manager: ToolManager) -> None:

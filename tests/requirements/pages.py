@@ -34,7 +34,7 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A000-9": 'tools.tag("add", "numbers")',
     "A000-10": "or a sync or async version of it",
     "A000-11": "They never raise",
-    "A000-12": "a URL, a script, `mcpServers`, or a transport",
+    "A000-12": "a URL, a script, `mcpServers`, an `MCPConfig` or a transport",
     "A000-13": "{'a': ('integer', '')",
     "A000-14": "a schema without `type` or `properties`",
     "A000-15": "tags of the server and of the call",

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
 from mcp_hub.config.models import Server
-from mcp_hub.errors import UnknownName
+from mcp_hub.errors import HubError, UnknownName
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.agently import agently_format
 from mcp_hub.library.engine_host import CallOutcome, ServerTools, ToolCard
@@ -364,20 +364,20 @@ class ToolsByName:
     def call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
         """Calls a tool and returns its result. An unknown tool or a failure is returned as a text.
 
-        A server's tool returns its structured content, else its first block (JSON parsed), `{"error": text}` for an
-        error, or None if the server is unavailable.
+        A server's tool returns its structured content, else its first block (JSON parsed), None if there is none, or
+        `{"error": text}` for an error. A generator function returns its generator.
         """
         address = self._address_of(name) or _address_in(name, self.hub.list_sync())
         if address is None:
             return _not_found(name)
-        return self._answer(name, self.hub.act_sync(*address, kwargs or {}))
+        return self._answer(name, self.hub.act_sync(*address, kwargs or {}, keep_generator=True))
 
     async def async_call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
         """Does what `call_tool` does, for coroutines."""
         address = self._address_of(name) or _address_in(name, await self.hub.list())
         if address is None:
             return _not_found(name)
-        return self._answer(name, await self.hub.act(*address, kwargs or {}))
+        return self._answer(name, await self.hub.act(*address, kwargs or {}, keep_generator=True))
 
     def _address_of(self, name: str) -> tuple[str, str] | None:
         if name in self._addresses:
@@ -387,7 +387,10 @@ class ToolsByName:
 
     def _answer(self, name: str, outcome: CallOutcome) -> Any:
         if name in self._addresses or name not in self._funcs:
-            return agently_format.value_of(outcome)
+            try:
+                return agently_format.value_of(outcome)
+            except HubError as error:
+                return f"Error: {formats.error_message(error)}"
         if outcome.direct:
             return outcome.value
         if isinstance(outcome.error, UnknownName):
@@ -398,6 +401,8 @@ class ToolsByName:
         if not result.get("isError"):
             return agently_format.value_of(outcome)  # a policy has changed what the function returned
         text = formats.error_text(result)
+        if outcome.raised is not None and not outcome.raised.args and text == f"Error: {type(outcome.raised).__name__}":
+            return "Error: "
         return text if text.startswith("Error:") else f"Error: {text}"
 
 

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 Kwargs = dict[str, Any]
 
 _UNAVAILABLE: Final = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
-"""Errors for which Agently's client raises, so that Agently returns None."""
+"""Errors for which Agently's client raises."""
 REST: Final = "<*>"
 """The key for further arguments that have no name of their own."""
 _JSON_TYPES: Final[Mapping[Any, str]] = {
@@ -169,11 +169,15 @@ def info_of(card: ToolCard, name: str) -> Json:
 
 
 def value_of(outcome: CallOutcome) -> Any:
-    """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
+    """Converts the outcome of a server's tool as fastmcp's client and Agently do.
+
+    Raises the error, as they do, if the server could not be reached or did not answer the call with a result.
+    """
     error, result = outcome.error, outcome.result or {}
     if error is not None:
-        refused = isinstance(error, CallError) and not isinstance(error, _UNAVAILABLE)
-        return {"error": formats.error_message(error)} if refused else None
+        if not isinstance(error, CallError) or isinstance(error, _UNAVAILABLE):
+            raise error
+        return {"error": formats.error_message(error)}
     if result.get("isError"):
         return {"error": formats.error_text(result)}
     if result.get("structuredContent") is not None:

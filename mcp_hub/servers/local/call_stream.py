@@ -12,9 +12,10 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, closing
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -107,6 +108,24 @@ async def run_on_loop(value: Any) -> AsyncGenerator[tuple[Any, bool]]:
                 yield chunk
     else:
         yield value, False
+
+
+@dataclass(frozen=True)
+class KeptGenerator:
+    """A generator that a function returned and that is its only chunk."""
+
+    generator: Generator[Any, Any, Any] | AsyncGenerator[Any, Any]
+
+
+def kept(value: Any) -> Any:
+    """Returns what a function returned; a generator in it is not run but kept."""
+    if inspect.isawaitable(value):
+        return _kept_later(value)
+    return KeptGenerator(value) if isinstance(value, Generator | AsyncGenerator) else value
+
+
+async def _kept_later(value: Awaitable[Any]) -> Any:
+    return kept(await value)
 
 
 async def chunks(start: Start, *, asynchronous: bool) -> AsyncGenerator[tuple[Any, bool]]:

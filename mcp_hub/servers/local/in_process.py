@@ -135,6 +135,8 @@ class DirectCall:
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     on_chunk: Callable[[Any, bool], None] | None = None
     """Called with every chunk and whether others may follow, on `loop` if there is one."""
+    keep_generator: bool = False
+    """Whether `value` is the generator that the function returned, instead of its last chunk."""
     nested: bool = field(default_factory=_IN_CALL.get)
     """Whether it was made within a call of a function of this program, which waits for it."""
     objects: bool = False
@@ -317,8 +319,10 @@ class FunctionSession(LocalServer):
             context.run(enter_trace, params["_meta"])
 
         def work() -> Coroutine[Any, Any, None]:
-            refused = running.call.refused is not None
-            return self._on_loop(running, request, no_chunks() if refused else running.tool.chunks(running.call))
+            if running.call.refused is not None:
+                return self._on_loop(running, request, no_chunks())
+            keep = direct is not None and direct.keep_generator
+            return self._on_loop(running, request, running.tool.chunks(running.call, keep_generator=keep))
 
         if direct is not None and direct.loop is None and running.tool.is_async:
             # The caller blocks until the call ends, perhaps on the loop on which other functions run.

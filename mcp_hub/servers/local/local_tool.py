@@ -183,15 +183,23 @@ class LocalTool:
         """Calls the function."""
         return self.function(*call.positional, **call.keywords)
 
-    async def chunks(self, call: BoundCall) -> AsyncGenerator[tuple[Any, bool]]:
+    async def chunks(self, call: BoundCall, *, keep_generator: bool = False) -> AsyncGenerator[tuple[Any, bool]]:
         """Yields (chunk, whether others may follow), post-processed, on the running loop.
 
         Raises what the function raises.
+
+        Args:
+            keep_generator: whether a generator is the only chunk and is not run, unless chunks are post-processed.
         """
-        stream = call_stream.chunks(lambda: self.start(call), asynchronous=self.is_async)
-        async with aclosing(stream):
+        kept = keep_generator and self.mark.postprocess is None
+
+        def start() -> Any:
+            return call_stream.kept(self.start(call)) if kept else self.start(call)
+
+        async with aclosing(call_stream.chunks(start, asynchronous=self.is_async)) as stream:
             async for chunk, has_more in stream:
-                yield await self.finished(call, chunk), has_more
+                is_kept = isinstance(chunk, call_stream.KeptGenerator)
+                yield chunk.generator if is_kept else await self.finished(call, chunk), has_more
 
     async def finished(self, call: BoundCall, chunk: Any) -> Any:
         """Returns what the post-processor makes of a chunk. Raises ResultWithheld if it fails."""
