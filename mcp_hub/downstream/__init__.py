@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
@@ -35,6 +36,9 @@ from mcp_hub.protocol.era import (
 from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.security import Principal
 from mcp_hub.transport import RequestId
+
+INITIALIZED_WAIT: Final = 15.0
+"""Seconds a client has to complete its handshake before it is asked something anyway; a few never do."""
 
 Send = Callable[[Message], None]
 """Puts a message on one stream to the client. It never blocks.
@@ -77,6 +81,8 @@ class Caller:
         self.questions = ClientQuestions(notify)
         self.initialized = False
         """Whether the handshake is complete, so that unsolicited notifications may be sent."""
+        self._completion: asyncio.Event | None = None
+        """What questions outside of requests wait for before it is."""
         self.protocol_version: str | None = None
         """The negotiated handshake revision; None before `initialize` and for callers of the modern era."""
         self.envelope = Envelope(LATEST_HANDSHAKE, client_info={})
@@ -110,6 +116,20 @@ class Caller:
         self.protocol_version = version = negotiated_revision(requested)
         self.envelope = Envelope(version, declared, info, self.envelope.log_level)
         return version
+
+    def complete_handshake(self) -> None:
+        """Notes that the client has begun to take what the hub sends outside of requests."""
+        self.initialized = True
+        if self._completion is not None:
+            self._completion.set()
+
+    async def handshake_completed(self) -> None:
+        """Waits until the handshake is complete, at most INITIALIZED_WAIT."""
+        if not self.initialized:
+            self._completion = self._completion or asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INITIALIZED_WAIT):
+                    await self._completion.wait()
 
     def want_log_from(self, level: str) -> None:
         """Sets the lowest level of the log messages that a client of the handshake era gets."""
@@ -174,6 +194,8 @@ class Respondent(msgspec.Struct, frozen=True):
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Asks the client and returns its result. Raises ClientAnswered, ProtocolError."""
+        if self.send is None:
+            await self.caller.handshake_completed()
         return await self.caller.questions.ask(method, params, self.send)
 
 

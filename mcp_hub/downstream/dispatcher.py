@@ -193,7 +193,7 @@ class Dispatcher:
         """Takes one notification; ignores what is unknown or malformed, as JSON-RPC demands."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/initialized":
-            caller.initialized = True
+            caller.complete_handshake()
         elif method == eras.ROOTS_CHANGED and caller.initialized:
             self._in_background(self.hub.forward_notification(caller.handshake_key, method))
         elif method == eras.CANCELLED and isinstance(params, dict):

@@ -81,6 +81,7 @@ class Methods:
         params, caller = exchange.params, exchange.caller
         version = caller.declare(params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo"))
         self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
+        await self._catalogs.wait_for_instructions(caller.envelope, "handshake")
         await self._hub.wait_for_cached(exchange.key)
         return {
             "protocolVersion": version,
@@ -95,7 +96,7 @@ class Methods:
         return {**CAPABILITIES, "extensions": extensions} if extensions else CAPABILITIES
 
     def _instructions(self, exchange: Exchange) -> dict[str, str]:
-        """Returns the instructions as a member of a result, as far as they are known now; waits for no server."""
+        """Returns the instructions as a member of a result, as far as they are known now."""
         text = self._hub.instructions(exchange.key)
         return {} if text is None else {"instructions": text}
 
@@ -104,6 +105,7 @@ class Methods:
         return {}
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
+        await self._catalogs.wait_for_instructions(exchange.envelope, "modern")
         await self._hub.wait_for_cached(exchange.key)
         place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else {}
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from mcp_hub.hub.client_schemas import ClientSchemas
 from mcp_hub.hub.exposure import OWN_NAMES, CallerViews, Exposure, first_list_wait
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
-from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
@@ -38,6 +39,8 @@ BUILT_WITHIN: Final = 10.0
 """Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
 GIVES_UP: Final = 4.0
 """Seconds after which a client may give up and end the hub, so that a server counts as late unless it comes in time."""
+DISCOVERED_WITHIN: Final = 2.0
+"""The same for `server/discover`: a hub that gets no answer within 3 s sends `initialize` after it."""
 PIECE_SECONDS: Final = 0.01
 """Seconds a build may take in one piece. The rest is done in slices, while callers see the previous catalog."""
 
@@ -195,6 +198,12 @@ class Catalogs:
         self.is_in_use = True
         return catalog
 
+    async def wait_for_instructions(self, envelope: Envelope, era: Era) -> None:
+        """Waits for what upstreams say of themselves as long as for a first list, unless the client may give up."""
+        if self._upstreams is not self._settled:
+            latest = DISCOVERED_WITHIN if era == "modern" else GIVES_UP
+            await self._wait_for_all(self._upstreams, envelope, latest)
+
     async def built_for(self, caller: Hashable | None, seconds: float = BUILT_WITHIN) -> Catalog:
         """Returns a caller's catalog of the current lists, or after `seconds` of building the one there is."""
         catalog = self.of(caller)
@@ -203,7 +212,10 @@ class Catalogs:
             catalog = self.of(caller)
         return catalog
 
-    async def _wait_for_all(self, upstreams: Mapping[str, Upstream], envelope: Envelope | None) -> None:
+    async def _wait_for_all(
+        self, upstreams: Mapping[str, Upstream], envelope: Envelope | None, latest: float = math.inf
+    ) -> None:
+        """Waits until a client needs its first list; `latest` is in seconds from the start of the hub."""
         pending = [upstream for upstream in upstreams.values() if not upstream.settled.is_set()]
         if self._list_wait is not None:
             deadline = self._list_deadline = self._list_deadline or time.monotonic() + self._list_wait
@@ -214,7 +226,8 @@ class Catalogs:
                 for seconds in (min(GIVES_UP, deadline - self._began), deadline - self._began):
                     self._late_timers.append(call_later(max(0.0, seconds - waited), _note_late, upstreams))
             pending = [upstream for upstream in pending if not upstream.list_store.was_late]
-        await self.wait_for([upstream.settled for upstream in pending], deadline - time.monotonic())
+        seconds = min(deadline, self._began + latest) - time.monotonic()
+        await self.wait_for([upstream.settled for upstream in pending], seconds)
         if all(upstream.settled.is_set() for upstream in upstreams.values()):
             self._settled = upstreams
 

@@ -129,7 +129,7 @@ class SharedSessions:
         ownership, caller = self._share(session, claims.id), session.caller
         ownership.owner, ownership.began_here = claims.owner, False
         caller.declare(claims.version, claims.capabilities, claims.client_info)
-        caller.initialized = True
+        caller.complete_handshake()
         if (level := state.get("level")) in LOG_LEVELS:
             caller.want_log_from(str(level))
         hub = self._dispatcher.hub
