@@ -317,7 +317,8 @@ async def test_with_all_extras_nothing_is_missing(maker: Maker, tmp_path: Path) 
     ("peer", "package", "version"),
     [
         ("agentscope1", "agentscope", "1.0.10"),
-        ("agentscope2", "agentscope", "2.0.10"),
+        ("agentscope1_newest", "agentscope", "1.0.21"),
+        ("agentscope2", "agentscope", "2.0.11"),
         ("agently", "agently", "4.1.4.10"),
         ("langchain", "langchain_core", "1.8.3"),
     ],
