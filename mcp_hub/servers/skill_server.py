@@ -244,16 +244,11 @@ class SkillLink(Link):
         if (task := self._tasks.get(request_id)) is not None:
             task.cancel()
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         """Cancels all requests; nothing more is answered."""
         self._receiver = None
         for task in list(self._tasks.values()):
             task.cancel()
-
-    @property
-    def last_words(self) -> tuple[str, ...]:
-        """Returns nothing, as there is no process."""
-        return ()
 
 
 def _resource_entry(uri: str, skill: Skill, file: str) -> Json:

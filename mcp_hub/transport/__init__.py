@@ -6,6 +6,7 @@ nor which response belongs to which request. `Peer` does.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -125,11 +126,11 @@ def messages_of_batch(value: Any) -> Sequence[Any]:
     return value[:MAX_BATCH]
 
 
-class Link(Protocol):
+class Link:
     """One connection to an upstream.
 
-    Each transport is a subclass that overrides the capabilities it has. Callers use these; they never compare
-    transport names.
+    Each transport is a subclass that overrides `open`, `send`, `end` and what else it has. Callers use these; they
+    never compare transport names.
     """
 
     is_local: ClassVar[bool] = False
@@ -138,6 +139,17 @@ class Link(Protocol):
     """Whether modern requests repeat their method, name and annotated arguments in headers."""
     sole_era: ClassVar[Era | None] = None
     """The only era that the specification allows on this transport; None: both. Some servers use the other anyway."""
+
+    _ending: asyncio.Task[None] | None = None
+    """The task of `end`, as soon as the link is being closed."""
+
+    @classmethod
+    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> Self:
+        """Makes an unopened link to a server; `clean` redacts what its process says. Raises LinkError.
+
+        Only the link of a transport that the configuration can name has it.
+        """
+        raise NotImplementedError
 
     @property
     def pid(self) -> int | None:
@@ -159,31 +171,31 @@ class Link(Protocol):
 
     async def open(self, receiver: Receiver) -> None:
         """Starts the process or opens the stream. Not bounded in time; the caller does that. Raises LinkError."""
+        raise NotImplementedError
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Sends one message; returns once it is written, or its POST is under way. Raises LinkError.
 
         `headers` are those of the era (`MCP-Protocol-Version`, `Mcp-Method`, ...); only HTTP uses them.
         """
+        raise NotImplementedError
 
     def abandon(self, request_id: RequestId) -> None:
-        """Gives up a request whose answer nobody waits for. HTTP closes the request's stream, others do nothing."""
+        """Gives up a request whose answer nobody waits for. HTTP closes the request's stream; elsewhere a late response matches none."""
 
     async def close(self) -> None:
         """Closes the link, in bounded time. Idempotent; never raises."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self.end())
+        await asyncio.shield(self._ending)
+
+    async def end(self) -> None:
+        """Ends what `open` has begun, in bounded time; `close` calls it once. Never raises."""
 
     @property
     def last_words(self) -> tuple[str, ...]:
         """The last stderr lines of a child process, escaped for display; empty for other transports."""
-
-
-class ConfiguredLink(Link, Protocol):
-    """The link class of a transport that the configuration can name."""
-
-    @classmethod
-    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> Self:
-        """Makes an unopened link to a server; `clean` redacts what its process says. Raises LinkError."""
-        ...
+        return ()
 
 
 class LinkParts(Protocol):

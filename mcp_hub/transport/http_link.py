@@ -67,17 +67,11 @@ class HttpLink(Link):
         """Set when the standing stream is open, or could not be opened."""
         self._pending_loss: LinkLost | None = None
         self._lost: LinkLost | None = None
-        self._close_task: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> HttpLink:
         """Makes the link to a server."""
         return cls(server, parts.authorization(server), parts.egress(server))
-
-    @property
-    def last_words(self) -> tuple[str, ...]:
-        """Empty: there is no process."""
-        return ()
 
     @property
     def signing_in(self) -> bool:
@@ -91,7 +85,7 @@ class HttpLink(Link):
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Starts the POST of a request, or completes that of a notification or response. Raises LinkError."""
-        if self._close_task is not None or self._receiver is None:
+        if self._ending is not None or self._receiver is None:
             raise LinkLost("the connection is closed", executed=False)
         if self._lost is not None:
             raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
@@ -303,7 +297,7 @@ class HttpLink(Link):
 
     def open_standing_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Keeps a GET stream open for unsolicited messages. Call it again after a new handshake."""
-        if self._close_task is not None or self._lost is not None:
+        if self._ending is not None or self._lost is not None:
             return
         if self._standing_task is not None:
             self._standing_task.cancel()
@@ -373,7 +367,7 @@ class HttpLink(Link):
 
     def _report_loss_when_idle(self) -> None:
         """Reports the loss once no request is in flight: each request has its own stream, which may still work."""
-        if self._pending_loss is None or self._lost is not None or self._requests or self._close_task is not None:
+        if self._pending_loss is None or self._lost is not None or self._requests or self._ending is not None:
             return
         self._lost = self._pending_loss
         if self._receiver is not None:
@@ -386,13 +380,8 @@ class HttpLink(Link):
             exchange.cancel()
             asyncio.get_running_loop().call_soon(self._report_loss_when_idle)
 
-    async def close(self) -> None:
-        """Closes the session and all connections, in at most 3 s. Idempotent; never raises."""
-        if self._close_task is None:
-            self._close_task = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._close_task)
-
-    async def _end(self) -> None:
+    async def end(self) -> None:
+        """Closes the session and all connections, in at most 3 s."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE):
                 for request in list(self._requests.values()):

@@ -65,17 +65,11 @@ class SseLink(Link):
         self._taken = False
         """Whether a POST was accepted, so that the endpoint is right and a 404 means that the session is gone."""
         self._lost: LinkLost | None = None
-        self._close_task: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> SseLink:
         """Makes the link to a server."""
         return cls(server, parts.authorization(server), parts.egress(server))
-
-    @property
-    def last_words(self) -> tuple[str, ...]:
-        """Empty: there is no process."""
-        return ()
 
     async def open(self, receiver: Receiver) -> None:
         """Opens the stream and waits for its `endpoint`. Bounded in time only while connecting. Raises LinkError."""
@@ -132,7 +126,7 @@ class SseLink(Link):
             piece = b""
 
     def _lose(self, error: LinkLost, endpoint: asyncio.Future[URL]) -> None:
-        if self._lost is not None or self._close_task is not None:
+        if self._lost is not None or self._ending is not None:
             return
         self._lost = error
         if not endpoint.done():
@@ -221,7 +215,7 @@ class SseLink(Link):
         """
         if self._lost is not None:
             raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
-        if self._close_task is not None or self._endpoint is None:
+        if self._ending is not None or self._endpoint is None:
             raise LinkLost("the connection is closed", executed=False)
         try:
             body = encode(message)
@@ -295,13 +289,8 @@ class SseLink(Link):
         if post is not None:
             post.cancel()
 
-    async def close(self) -> None:
-        """Closes the stream and all connections, in at most 3 s. Idempotent; never raises."""
-        if self._close_task is None:
-            self._close_task = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._close_task)
-
-    async def _end(self) -> None:
+    async def end(self) -> None:
+        """Closes the stream and all connections, in at most 3 s."""
         tasks = [*self._posts, *([self._reader] if self._reader is not None else [])]
         for task in tasks:
             task.cancel()

@@ -26,7 +26,6 @@ from mcp_hub.transport import (
     LinkLost,
     LinkParts,
     Receiver,
-    RequestId,
     Unwritable,
     messages_of_batch,
     reaper,
@@ -89,7 +88,6 @@ class StdioLink(Link):
         self._clean = clean
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
-        self._close_task: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> StdioLink:
@@ -160,16 +158,8 @@ class StdioLink(Link):
         if process.is_lost:
             raise LinkLost(process.reason(), executed=False)
 
-    def abandon(self, request_id: RequestId) -> None:
-        """Does nothing: a late response matches no request and is dropped."""
-
-    async def close(self) -> None:
+    async def end(self) -> None:
         """Closes stdin, waits, then ends the process, its group and marked descendants by SIGTERM and SIGKILL."""
-        if self._close_task is None:
-            self._close_task = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._close_task)
-
-    async def _end(self) -> None:
         if self._transport is None or self._process is None:
             return
         pgid = self._transport.get_pid()

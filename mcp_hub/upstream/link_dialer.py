@@ -17,7 +17,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.oauth import UpstreamTokens
 from mcp_hub.protocol.kinds import TELL_PRESETS
 from mcp_hub.security import file_access
-from mcp_hub.transport import ConfiguredLink, Link, LinkError
+from mcp_hub.transport import Link, LinkError
 from mcp_hub.transport.children import Children
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LinkDialer:
 
             return SkillLink(server.skills)
         module, _, name = TRANSPORTS[transport].link.partition(":")
-        kind: type[ConfiguredLink] = getattr(import_module(module), name)
+        kind: type[Link] = getattr(import_module(module), name)
         return kind.of(server, self, clean)
 
     def argv(self, server: Server) -> list[str]:

@@ -32,7 +32,7 @@ from mcp_hub.servers.local.call_stream import begin_alone
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
-from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
+from mcp_hub.transport import Link, LinkLost, Receiver
 
 T = TypeVar("T")
 
@@ -422,16 +422,8 @@ class FunctionLink(Link):
             raise LinkLost("it was closed", executed=False)
         self._session.take(message)
 
-    def abandon(self, request_id: RequestId) -> None:
-        """Does nothing: `notifications/cancelled` tells the server."""
-
-    async def close(self) -> None:
+    async def end(self) -> None:
         """Disconnects from the server; later messages are dropped."""
         if self._session is not None:
             self._server.leave(self._session)
             self._receiver = self._session = None
-
-    @property
-    def last_words(self) -> tuple[str, ...]:
-        """Returns nothing: what functions print is the program's own output."""
-        return ()
