@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from mcp_hub.policy.limits import TokenBucket
+from mcp_hub.security.counters import TokenBuckets
 from mcp_hub.transport.http1.listener import RefusalSink
 
 RATE: Final = 10.0
@@ -38,8 +38,7 @@ class RefusalLog(RefusalSink):
     def __init__(self, write: Write | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[str] = Counter()
         self._write = write
-        self._clock = clock
-        self._bucket = TokenBucket.full(RATE, clock(), BURST)
+        self._bucket = TokenBuckets[None](1, clock)
         self._unwritten: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -48,7 +47,7 @@ class RefusalLog(RefusalSink):
         self.counts[cause] += 1
         if self._write is None:
             return
-        if self._unwritten or self._bucket.wait(self._clock()) > 0:
+        if self._unwritten or self._bucket.take(None, RATE, BURST) > 0:
             self._unwritten[cause] += 1
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(SUMMED_AFTER, self._sum_up)

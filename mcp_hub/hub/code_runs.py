@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import secrets
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -42,6 +42,7 @@ from mcp_hub.protocol.kinds import JSON_KEY, TOOLS
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.search.signatures import identifier_of
 from mcp_hub.security import Principal, principal_of
+from mcp_hub.security.counters import InFlight
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.session import UpstreamSession
@@ -77,7 +78,7 @@ class CodeRuns:
 
     def __init__(self, next_label: Callable[[], str]) -> None:
         self._next_label = next_label
-        self._running: Counter[Principal] = Counter()
+        self._running = InFlight[Principal]()
         self._stopping: set[asyncio.Task[None]] = set()
         self._identifiers: WeakKeyDictionary[Catalog, dict[str, str]] = WeakKeyDictionary()
 
@@ -134,7 +135,7 @@ class CodeRuns:
             raise DeadlineExceeded(text) from None
         finally:
             if run is not None and run.reusable and internal.keep(process):
-                self._leave(principal)
+                self._running.leave(principal)
             else:
                 task = asyncio.ensure_future(self._stop(internal, process, principal))
                 self._stopping.add(task)
@@ -145,12 +146,7 @@ class CodeRuns:
         try:
             await internal.stop(process)
         finally:
-            self._leave(principal)
-
-    def _leave(self, principal: Principal) -> None:
-        self._running[principal] -= 1
-        if not self._running[principal]:
-            del self._running[principal]
+            self._running.leave(principal)
 
     def _names(self, code: str, catalog: Catalog) -> dict[str, tuple[str, list[str]]]:
         """Returns the tools whose names are in a program, by identifier: (name, parameters, required first)."""

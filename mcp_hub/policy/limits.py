@@ -8,7 +8,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import Annotated, ClassVar, Final, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
 from mcp_hub.config.models import Server
@@ -17,7 +16,7 @@ from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.sharing import Sharing, shared_name
 from mcp_hub.security import Principal, principal_of
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.counters import InFlight, TokenBuckets
 
 
 class LimitSettings(Frozen):
@@ -38,30 +37,6 @@ class LimitSettings(Frozen):
 
 
 LIMITS: Final = EntryKey("limits", model_key(LimitSettings), LimitSettings(), in_defaults=True)
-
-
-class TokenBucket(msgspec.Struct):
-    """A token bucket: `rate` tokens are added per second, up to `room`."""
-
-    rate: float
-    room: float
-    tokens: float
-    seen: float
-
-    @classmethod
-    def full(cls, rate: float, now: float, room: float | None = None) -> TokenBucket:
-        """Returns a full bucket. The default `room` is the number of tokens of one second, at least one."""
-        room = max(rate, 1.0) if room is None else room
-        return cls(rate, room, room, now)
-
-    def wait(self, now: float) -> float:
-        """Takes a token and returns 0, or returns the seconds until there is one."""
-        self.tokens = min(self.room, self.tokens + (now - self.seen) * self.rate)
-        self.seen = now
-        if self.tokens >= 1:
-            self.tokens -= 1
-            return 0.0
-        return (1 - self.tokens) / self.rate
 
 
 class QueuedCall(NamedTuple):
@@ -181,25 +156,17 @@ class _Slots:
     def __init__(self, server: str, limits: LimitSettings) -> None:
         self._server = server
         self._limits = limits
-        self._in_use = 0
-        self._of_caller: dict[Hashable, int] = {}
+        self.in_use = InFlight[Hashable | None]()
         """Slots taken by each caller."""
         self.waiting = FairQueue()
 
     def take(self, caller: Hashable | None) -> bool:
         """Takes a slot if one is free, and returns whether it did. A free slot never has a call waiting for it."""
-        limits, count = self._limits, self._of_caller.get(caller, 0)
-        if self._in_use >= limits.at_once or (limits.per_caller is not None and count >= limits.per_caller):
-            return False
-        self._in_use += 1
-        self._of_caller[caller] = count + 1
-        return True
-
-    def _free_for(self, caller: Hashable | None) -> bool:
         per_caller = self._limits.per_caller
-        return self._in_use < self._limits.at_once and (
-            per_caller is None or self._of_caller.get(caller, 0) < per_caller
-        )
+        if self.in_use.total() >= self._limits.at_once or (per_caller and self.in_use[caller] >= per_caller):
+            return False
+        self.in_use[caller] += 1
+        return True
 
     async def wait(self, caller: Hashable | None) -> None:
         """Waits for a slot and takes it. Raises Overloaded if too many calls wait."""
@@ -212,7 +179,8 @@ class _Slots:
             if self.waiting.has(entry):
                 self.waiting.remove(entry)
             elif not entry.future.cancelled() and entry.future.exception() is None:
-                self.leave(caller)
+                self.in_use.leave(caller)
+                self.serve_next()
             raise
 
     def _make_room(self, caller: Hashable | None) -> None:
@@ -228,21 +196,15 @@ class _Slots:
         self.waiting.remove(last)
         last.future.set_exception(error)
 
-    def leave(self, caller: Hashable | None) -> None:
-        """Returns a slot and gives it to the next call."""
-        self._in_use -= 1
-        if self._of_caller[caller] > 1:
-            self._of_caller[caller] -= 1
-        else:
-            del self._of_caller[caller]
-        if self.waiting.size and self._in_use < self._limits.at_once:
-            self._serve_next()
-
-    def _serve_next(self) -> None:
+    def serve_next(self) -> None:
+        """Gives the slot that has become free to the next call that waits."""
+        if not self.waiting.size or self.in_use.total() >= self._limits.at_once:
+            return
         of_principal: Counter[Principal] = Counter()
-        for caller, count in self._of_caller.items():
+        for caller, count in self.in_use.items():
             of_principal[principal_of(caller)] += count
-        entry = self.waiting.next(self._free_for, of_principal)
+        per_caller = self._limits.per_caller
+        entry = self.waiting.next(lambda caller: not per_caller or self.in_use[caller] < per_caller, of_principal)
         if entry is not None:
             self.waiting.remove(entry, served=True)
             self.take(entry.caller)
@@ -268,8 +230,7 @@ class LimitsPolicy(Policy):
             id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
         )
         """The servers with a rate."""
-        self._buckets: Lru[tuple[str, Hashable], TokenBucket] = Lru(MAX_CALLERS)
-        self._clock = clock
+        self._buckets = TokenBuckets[tuple[str, Hashable]](MAX_CALLERS, clock)
 
     @classmethod
     def of(cls, parts: PolicyParts) -> LimitsPolicy:
@@ -291,7 +252,9 @@ class LimitsPolicy(Policy):
         try:
             return await call_next(call)
         finally:
-            slots.leave(call.caller)
+            slots.in_use.leave(call.caller)
+            if slots.waiting.size:
+                slots.serve_next()
 
     async def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]
@@ -313,6 +276,4 @@ class LimitsPolicy(Policy):
             if bucket.parts > 1:
                 call.notes.append("limits: the store is unavailable; this replica allows its share of the rate")
             return wait
-        now, key = self._clock(), (server, caller)
-        token_bucket = self._buckets[key] = self._buckets.get(key) or TokenBucket.full(rate, now)
-        return token_bucket.wait(now)
+        return self._buckets.take((server, caller), rate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final, Protocol
@@ -13,11 +12,10 @@ import msgspec
 
 from mcp_hub.config.listen import CallerLimits, Listen, UnreadLimits
 from mcp_hub.errors import Overloaded
-from mcp_hub.policy.limits import TokenBucket
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.security import Principal
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.counters import InFlight, TokenBuckets
 
 MAX_IN_FLIGHT: Final = 1024
 """The fewest requests of one caller that may run at the same time, where no principal's limit is higher."""
@@ -43,13 +41,11 @@ class Quotas:
     ) -> None:
         self._listen = listen
         self._sharing = sharing or Sharing()
-        self._clock = clock
-        self._running: Counter[Principal] = Counter()
-        self._total = 0
-        self._sessions: Counter[Principal] = Counter()
-        self._listening: Counter[Principal] = Counter()
+        self._running = InFlight[Principal]()
+        self._sessions = InFlight[Principal]()
+        self._listening = InFlight[Principal]()
         """The `subscriptions/listen` among the sessions."""
-        self._buckets: Lru[Principal, TokenBucket] = Lru(MAX_PRINCIPALS)
+        self._buckets = TokenBuckets[Principal](MAX_PRINCIPALS, clock)
 
     def take(self, listen: Listen) -> None:
         """Applies the limits of another configuration."""
@@ -84,7 +80,7 @@ class Quotas:
             and not method.endswith("/list")
             and not (method and self._sharing.bucket is not None)
         ):
-            self._check_rate(principal, limits.rate, limits.burst)
+            self._refuse(limits.rate, self._buckets.take(principal, limits.rate, limits.burst))
         if method == eras.LISTEN:
             return self._listen_to(principal)
         if in_place:
@@ -92,11 +88,10 @@ class Quotas:
         if self._running[principal] >= limits.calls:
             text = f"{limits.calls} requests of this principal are running already (setting: listen.limits.calls)."
             raise Overloaded(text, retry_after=1.0, executed=False)
-        if self._total >= MAX_CALLS:
+        if self._running.total() >= MAX_CALLS:
             raise Overloaded(f"{MAX_CALLS} requests are running already.", retry_after=1.0, executed=False)
         self._running[principal] += 1
-        self._total += 1
-        return partial(self._leave, principal)
+        return partial(self._running.leave, principal)
 
     def _listen_to(self, principal: Principal) -> Callable[[], None]:
         """Counts a `subscriptions/listen` as a session: it lasts as long as its client. Raises Overloaded."""
@@ -105,28 +100,13 @@ class Quotas:
         return partial(self._stop_listening, principal)
 
     def _stop_listening(self, principal: Principal) -> None:
-        self._listening[principal] -= 1
-        if not self._listening[principal]:
-            del self._listening[principal]
+        self._listening.leave(principal)
         self.close_session(principal)
 
     def has_room(self, principal: Principal, running: int) -> bool:
         """Returns whether a caller with so many running requests may send another; `subscriptions/listen` are apart."""
         calls = 0 if self._listen is None else self._limits(self._listen, principal).calls
         return running - self._listening[principal] < max(calls, MAX_IN_FLIGHT)
-
-    def _leave(self, principal: Principal) -> None:
-        self._total -= 1
-        self._running[principal] -= 1
-        if not self._running[principal]:
-            del self._running[principal]
-
-    def _check_rate(self, principal: Principal, rate: float, burst: float | None) -> None:
-        now = self._clock()
-        full = TokenBucket.full(rate, now, burst)
-        bucket = self._buckets[principal] = self._buckets.get(principal, full)
-        bucket.rate, bucket.room = full.rate, full.room  # a reload may have changed them
-        self._refuse(rate, bucket.wait(now))
 
     def _refuse(self, rate: float, wait: float) -> None:
         if wait > 0:
@@ -143,9 +123,7 @@ class Quotas:
 
     def close_session(self, principal: Principal) -> None:
         """Counts a session or stream that has ended."""
-        self._sessions[principal] -= 1
-        if not self._sessions[principal]:
-            del self._sessions[principal]
+        self._sessions.leave(principal)
 
 
 def uncounted() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.counters import TokenBuckets
 from mcp_hub.store import Script, Store, StoreUnavailable
 
 ACTIVE: Final = 1.0
@@ -61,9 +61,8 @@ class SharedBucket:
     def __init__(self, store: Store, replicas: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._replicas = replicas
-        self._clock = clock
-        self._local: Lru[str, tuple[float, float]] = Lru(MAX_LOCAL)
-        """(tokens, time of their count) by bucket, while the store is unavailable."""
+        self._local = TokenBuckets[str](MAX_LOCAL, clock)
+        """The buckets while the store is unavailable."""
 
     @property
     def parts(self) -> int:
@@ -88,17 +87,9 @@ class SharedBucket:
             )
         except StoreUnavailable:
             parts = max(self._replicas(), 1)  # also if the store has refused this request alone
-            return self._take_local(name, rate / parts, room / parts)
+            return self._local.take(name, rate / parts, max(room / parts, 1.0))
         self._local.pop(name, None)
         return float(wait)
-
-    def _take_local(self, name: str, rate: float, room: float) -> float:
-        now, room = self._clock(), max(room, 1.0)
-        tokens, counted_at = self._local.get(name, (room, now))
-        tokens = min(room, tokens + (now - counted_at) * rate)
-        wait = 0.0 if tokens >= 1 else (1 - tokens) / rate
-        self._local[name] = (tokens if wait else tokens - 1, now)
-        return wait
 
 
 def _short(name: str) -> str:

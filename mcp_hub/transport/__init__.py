@@ -181,7 +181,7 @@ class Link:
         raise NotImplementedError
 
     def abandon(self, request_id: RequestId) -> None:
-        """Gives up a request whose answer nobody waits for. HTTP closes the request's stream; elsewhere a late response matches none."""
+        """Gives up a request whose answer nobody waits for. HTTP closes its stream, others drop a late response."""
 
     async def close(self) -> None:
         """Closes the link, in bounded time. Idempotent; never raises."""

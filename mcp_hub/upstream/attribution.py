@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -27,6 +26,7 @@ from mcp_hub.protocol.server_requests import (
     forwarded_capabilities,
 )
 from mcp_hub.security import ANONYMOUS
+from mcp_hub.security.counters import InFlight
 from mcp_hub.security.lru import Lru
 from mcp_hub.transport.peer import Cause
 
@@ -274,7 +274,7 @@ class CallAttribution:
         self._shared = shared
         self._rules = rules_of(server)
         self.running: list[AttributedCall] = []
-        self._given_up: Counter[Hashable | None] = Counter()
+        self._given_up = InFlight[Hashable | None]()
         """Calls that the server may still work on although nobody waits for them, by caller."""
         self._sole_caller: Hashable | None = _NO_CALLER if shared else key
         """The only caller that this session has ever served. A message may come late, so after a second caller only
@@ -339,9 +339,7 @@ class CallAttribution:
 
     def answered_late(self, key: Hashable | None) -> None:
         """Notes that the server has answered a call of this client that was given up."""
-        self._given_up[key] -= 1
-        if self._given_up[key] <= 0:
-            del self._given_up[key]
+        self._given_up.leave(key)
 
     @property
     def _callers(self) -> set[Hashable | None]:
