@@ -243,7 +243,7 @@ class ConfigReader:
         """
         root_tree = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
         document = ConfigDocument(Path.cwd() / "configuration", root_tree, {}, (), (), lambda at: None)
-        loaded = _read([document], self._keys, environ, None, literal=literal)
+        loaded = _read([document], self._keys, environ, None, literal=literal, strict=True)
         for warning in loaded.warnings:
             log.warning("%s", warning)
         return loaded.config.model_copy(update={"path": None})
@@ -256,6 +256,7 @@ def _read(
     home: Path | None,
     *,
     literal: bool = False,
+    strict: bool = False,
 ) -> LoadedConfig:
     base_scope = VariableScope(
         environ=environ,
@@ -273,7 +274,7 @@ def _read(
     merged = merged_entries(layers)
     servers = []
     for layer, entry in merged:
-        server = read_entry(entry, _entry_context(layer, default_values))
+        server = read_entry(entry, _entry_context(layer, default_values, strict))
         if server is not None and is_this_hub(server, paths, environ, default_path):
             layer.findings.warning(entry.at, ITSELF, ITSELF.code)
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
@@ -323,10 +324,12 @@ def _layer(document: ConfigDocument, keys: KeyTable, base_scope: VariableScope, 
     return Layer(document, findings, dialect, entries, scope, root)
 
 
-def _entry_context(layer: Layer, default_values: Mapping[int | str, Mapping[str, FieldValue]]) -> EntryContext:
+def _entry_context(
+    layer: Layer, default_values: Mapping[int | str, Mapping[str, FieldValue]], strict: bool
+) -> EntryContext:
     """Returns the context of a file's entries, with the values of `defaults` that they may use."""
     defaults = {**default_values[""], **default_values.get(id(layer), {})}
-    return EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults)
+    return EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults, strict)
 
 
 def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, dict[str, FieldValue]], dict[str, Any]]:

@@ -71,42 +71,54 @@ class EntryContext(msgspec.Struct, frozen=True):
     written: Mapping[KeyPath, str]
     findings: Findings
     defaults: Mapping[str, FieldValue]
+    strict: bool = False
+    """Whether a fault of an entry is an error of the whole, as in the entries of a program."""
 
 
 def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
-    """Returns the Server of an entry; None, with errors in the findings, if it is not valid.
+    """Returns the Server of an entry; None, with errors in the findings, if one of its rules is not valid.
 
-    An entry is returned switched off, with the reason, if a variable has no value, if the hub cannot keep one of its
-    restrictions, or if its kind is unknown. An entry that the user has switched off has no errors, only warnings.
+    An entry is returned switched off, with the reason, if another of its keys is not valid, if a variable has no value,
+    if the hub cannot keep one of its restrictions, or if its kind is unknown. An entry that the user has switched off
+    has no errors, only warnings.
     """
-    findings = reading.findings.part()
-    field_values, unresolved = _expanded_values(raw, reading, findings)
-    fields = Fields(field_values, findings, reading.scope, reading.written, unresolved)
+    findings, faults = reading.findings.part(), reading.findings.part()
+    field_values, unresolved = _expanded_values(raw, reading, faults)
+    fields = Fields(field_values, faults, reading.scope, reading.written, unresolved)
+    rules = Fields(field_values, findings, reading.scope, reading.written, unresolved)
     enabled = fields.flag("enabled") is not False and fields.flag("disabled") is not True
     off_reason = reading.dialect.off.get(raw.id)
     dialect_reason = None if off_reason is None else CodedText(off_reason, codes.RESTRICTION_FOREIGN)
     reason = dialect_reason or restriction(raw.values, reading.dialect.keys.entry_names)
     server = None
-    if (foreign_reason := _foreign_kind(raw, field_values)) is not None:
+    if raw.fault is not None:
+        faults.error(raw.at, raw.fault)
+    elif (foreign_reason := _foreign_kind(raw, field_values)) is not None:
         server = _disabled_entry(raw.id, foreign_reason if enabled else None)
     else:
-        values = _server_fields(raw, fields, reading.dialect, findings, unresolved)
-        values |= read_rules(fields, findings, raw.at)
-        values["settings"] = read_policy_keys(reading.dialect.keys.entry, fields, findings)
-        values["oauth"] = read_oauth(fields, findings)
+        values = _server_fields(raw, fields, reading.dialect, faults, unresolved)
+        values |= read_rules(rules, findings, raw.at)
+        values["settings"] = read_policy_keys(reading.dialect.keys.entry, rules, findings)
+        values["oauth"] = read_oauth(fields, faults)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if enabled else None)
-        if not findings.errors:
-            server = _make_server(raw, values, enabled, reason, findings)
-    if server is None and not enabled:
+        if not findings.errors and not faults.errors:
+            server = _make_server(raw, values, enabled, reason, faults)
+    fault = None
+    if faults.errors and enabled and not reading.strict:
+        required = fields.flag("required") is True
+        fault = faults.switch_off(raw.at)
+        server = _disabled_entry(raw.id, fault, required=required)
+    elif server is None and not enabled:
         # Disabled entries are often unfinished, or for another program.
         server = _disabled_entry(raw.id, None)
     if server is not None and server.enabled:
         for package in find_unpinned_packages(server.command or "", server.args):
             text = f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}"
             findings.advise(raw.at, text, codes.PACKAGE_UNPINNED)
-    reading.findings.add(findings, errors_as_warnings=not enabled)
-    if server is not None and server.disabled_reason is not None:
+    for part in (findings, faults):
+        reading.findings.add(part, errors_as_warnings=not enabled)
+    if server is not None and server.disabled_reason is not None and fault is None:
         code = codes.code_of(server.disabled_reason) or codes.VALUE_WRONG
         reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}", code)
     return server
@@ -276,9 +288,10 @@ def _add_refused(values: dict[str, Any], patterns: tuple[str, ...]) -> None:
         values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *patterns)})
 
 
-def _disabled_entry(id: str, reason: str | None) -> Server:
+def _disabled_entry(id: str, reason: str | None, *, required: bool = False) -> Server:
     """Returns a disabled entry that is not read further."""
-    return Server(id=id, transport="stdio", command="", namespace=id, enabled=False, disabled_reason=reason)
+    server = Server(id=id, transport="stdio", command="", namespace=id, enabled=False, disabled_reason=reason)
+    return server.model_copy(update={"required": required}) if required else server
 
 
 def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
@@ -286,9 +299,6 @@ def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
     field = fields.values.get("command")
     if field is None or not isinstance(field.value, list):
         command, args = fields.text("command"), fields.texts("args")
-    elif not field.value:
-        fields.error(field.at, "must not be empty")
-        return None, ()
     else:
         argv = fields.texts("command")
         command, args = (argv[0] if argv else None), (*argv[1:], *fields.texts("args"))
@@ -313,7 +323,7 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
     if transport is None:
         aliases = ", ".join(name for name in TRANSPORT_NAMES if name not in TRANSPORTS and name != "auto")
         fields.error(field.at, f"must be one of {', '.join(TRANSPORTS)}, auto (or {aliases})")
-    if transport is None or (transport == "auto" and url is not None):
+    if transport is None or (transport == "auto" and (url is not None or field.value.lower() == "auto")):
         return inferred
     return transport
 

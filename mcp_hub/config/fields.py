@@ -30,6 +30,11 @@ from mcp_hub.config.variables import VariableScope
 
 T = TypeVar("T")
 
+_ABSENT_IF_EMPTY: Final = frozenset({
+    "command", "args", "env", "env_file", "env_vars", "env_keys", "cwd", "url", "headers", "env_http_headers",
+    "api_key", "api_key_header", "bearer_token_env_var", "auth", "transport", "tools_dir", "builtin", "session", "era",
+})  # fmt: skip
+"""Keys whose empty value means that they are absent, as templates of clients write every key. No rule is one."""
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
@@ -237,7 +242,7 @@ def canonical_values(
                 findings,
             )
         elif key in ALIASES:
-            _add_value(fields, ALIASES[key], FieldValue(_hub_value(key, value), key_path), findings)
+            _add_value(fields, ALIASES[key], FieldValue(_hub_value(ALIASES[key], key, value), key_path), findings)
         elif key in WITHOUT_EFFECT:
             if value:
                 findings.warning(key_path, f"has no effect: {WITHOUT_EFFECT[key]}")
@@ -278,8 +283,10 @@ def restriction(values: Mapping[str, Any], policy_keys: Container[str]) -> Coded
     return None
 
 
-def _hub_value(key: str, value: Any) -> Any:
-    """Returns the hub's value for that of another program: MCPHub's `perSessionClient` is true or false."""
+def _hub_value(name: str, key: str, value: Any) -> Any:
+    """Returns the hub's value of the key `name`: None for an empty one, and for MCPHub's `perSessionClient: false`."""
+    if name in _ABSENT_IF_EMPTY and (value in ({}, []) or (isinstance(value, str) and not value.strip())):
+        return None
     if key == "perSessionClient" and isinstance(value, bool):
         return "client" if value else None
     return value

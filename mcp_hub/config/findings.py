@@ -73,7 +73,8 @@ class Findings:
         self.warnings: list[FileFinding] = []
         self.advice: list[FileFinding] = []
         """Advice on settings that work but could be safer. `check` shows it."""
-        self._misspelt: list[FileFinding] = []
+        self._beside: list[FileFinding] = []
+        """The warnings that are told with errors: misspelt keys, which may be the cause, and faults of entries."""
 
     def error(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
         """Adds an error about the key at `at`."""
@@ -101,7 +102,7 @@ class Findings:
         finding = self._finding(at, f"{dotted(at)} is not known{hint}", codes.KEY_UNKNOWN)
         self.warnings.append(finding)
         if suggestion:
-            self._misspelt.append(finding)
+            self._beside.append(finding)
 
     def part(self) -> Findings:
         """Returns empty findings of the same files. `add` adds them later, as errors or as warnings."""
@@ -112,7 +113,19 @@ class Findings:
         (self.warnings if errors_as_warnings else self.errors).extend(part.errors)
         self.warnings.extend(part.warnings)
         self.advice.extend(part.advice)
-        self._misspelt.extend(part._misspelt)
+        self._beside.extend(part._beside)
+
+    def switch_off(self, at: KeyPath) -> CodedText:
+        """Makes one warning of the errors: that the entry at `at` is switched off. Returns the reason."""
+        own = dotted(at)
+        errors = [error for error in self.errors if error.text.startswith(own)] or self.errors  # else of `defaults`
+        texts = [error.text.removeprefix(own).removeprefix(".").removeprefix(": ") for error in errors]
+        reason = CodedText("; ".join(dict.fromkeys(texts)), errors[0].code)
+        finding = msgspec.structs.replace(errors[0], text=f"{own}: is switched off: {reason}")
+        self.warnings.append(finding)
+        self._beside.append(finding)
+        self.errors.clear()
+        return reason
 
     def warning_lines(self) -> tuple[CodedText, ...]:
         """Returns the warnings as lines of text."""
@@ -123,8 +136,8 @@ class Findings:
         return self._lines(self.advice)
 
     def error_lines(self) -> tuple[CodedText, ...]:
-        """Returns the errors as lines of text, with the misspelt keys that may be their cause."""
-        return self._lines(self.errors + self._misspelt) if self.errors else ()
+        """Returns the errors as lines of text, with the warnings that are told with them."""
+        return self._lines(self.errors + self._beside) if self.errors else ()
 
     def raise_errors(self, also: Iterable[str] = ()) -> None:
         """Raises ConfigError with all errors if there are any, and with the lines `also`, which may be their cause."""

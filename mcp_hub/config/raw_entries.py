@@ -37,6 +37,8 @@ class RawEntry(msgspec.Struct, frozen=True):
     id: str
     values: Mapping[str, Any]
     at: KeyPath
+    fault: str | None = None
+    """Why it is no entry, if it is none."""
 
 
 def find_entries(
@@ -140,16 +142,18 @@ def _list_entries(raw_entries: Any, at: KeyPath, findings: Findings) -> list[Raw
         return []
     entries: dict[str, RawEntry] = {}
     for name, values, key_path in items:
+        fault = None
         if not isinstance(values, dict):
-            findings.error(key_path, "must be an entry: keys such as 'command' or 'url' with their values")
-        elif isinstance(raw_entries, list) and isinstance(values.get("uses"), str):
+            fault, values = "must be an entry: keys such as 'command' or 'url' with their values", {}
+        if isinstance(raw_entries, list) and isinstance(values.get("uses"), str):
             findings.warning(key_path, "is a block of Continue's hub, which only Continue can read; it is not served")
         elif not isinstance(name, str) or not name.strip():
-            findings.error(key_path, "needs a name" if isinstance(raw_entries, dict) else "needs a 'name', a text")
+            need = "a name" if isinstance(raw_entries, dict) else "a 'name', a text"
+            findings.warning(key_path, f"needs {need}; it is left out")
         elif name in entries:
             findings.error(key_path, f"the name is already taken by {dotted(entries[name].at)}")
         else:
-            entries[name] = RawEntry(name, _unfolded(values), key_path)
+            entries[name] = RawEntry(name, _unfolded(values), key_path, fault)
     return list(entries.values())
 
 

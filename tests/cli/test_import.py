@@ -244,6 +244,30 @@ def test_an_unusable_entry_is_shown_as_its_file_has_it(home: Path, capsys: pytes
     assert "args: must be a list of texts" in err
 
 
+RUN = {"command": "mcp-server-time"}
+SHAPES: dict[str, tuple[dict[str, Any], bool]] = {
+    "empty url beside a command": ({**RUN, "args": [], "env": {}, "url": "", "headers": {}}, True),
+    "nulls": ({**RUN, "url": None, "headers": None, "cwd": None, "timeout": None}, True),
+    "empty command beside a url": ({"command": "", "args": [], "url": "http://127.0.0.1:9/mcp"}, True),
+    "transport auto": ({**RUN, "transport": "auto"}, True),
+    "protocol auto": ({**RUN, "protocol": "auto", "quarantined": False}, True),
+    "no transport": ({"startup_timeout_sec": 60}, False),
+    "args of one text": ({**RUN, "args": "y"}, False),
+    "two targets": ({**RUN, "url": "http://127.0.0.1:9/mcp"}, False),
+    "a rule without a list": ({**RUN, "disabledTools": "x"}, False),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_import_and_serve_agree_on_an_entry_and_keep_its_neighbour(home: Path, shape: str) -> None:
+    entry, works = SHAPES[shape]
+    file = cursor(home, {"time": TIME, "odd": entry})
+    if shape != "a rule without a list":  # which no hub may start without
+        assert [server.id for server in load_config(file).servers if server.enabled] == ["time", "odd"][: 1 + works]
+    assert main(["import", "--yes"]) == OK
+    assert [server.id for server in load_config(own(home)).servers if server.enabled] == ["time", "odd"][: 1 + works]
+
+
 def test_a_client_file_that_others_can_write_is_not_imported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"time": TIME}).chmod(0o666)
     assert main(["import", "--yes"]) == FAILED

@@ -64,10 +64,10 @@ def test_overview_counts_the_servers_of_the_file_in_use(home: Path, capsys: pyte
 
 def test_overview_names_an_invalid_file_with_its_first_error(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = home / "servers.yaml"
-    file.write_text("servers: {a: {comand: x}}\n")
+    file.write_text("on_conflict: fight\nservers: {a: {comand: x}}\n")
     file.chmod(0o600)
     overview = facts(capsys)
-    assert "needs exactly one of" in overview["configuration"]["problem"]
+    assert "on_conflict: must be one of" in overview["configuration"]["problem"]
     assert overview["next"][0]["command"] == "mcp-hub doctor"
     assert main([]) == 0
     assert "servers.yaml cannot be used: " in capsys.readouterr().out

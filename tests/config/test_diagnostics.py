@@ -13,7 +13,7 @@ from mcp_hub.config.discovery import TrustedDirectories, read_executed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import load_config, read_config
 from mcp_hub.policy.access import BLACKLIST
-from tests.config.written import read, refused, write
+from tests.config.written import read, refused, switched_off, write
 
 
 def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
@@ -28,11 +28,10 @@ def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     on_conflict: fight
     """
     assert refused(tmp_path, text) == [
-        "servers.yaml:4: servers.github.args: must be a list of texts",
-        "servers.yaml:5: servers.git: needs exactly one of 'command', 'url', 'tools_dir' and 'builtin', "
-        "but has none of them",
+        "servers.yaml:4: servers.github: is switched off: args: must be a list of texts",
         "servers.yaml:6: servers.git.comand is not known; did you mean 'command'?",
-        "servers.yaml:7: servers.git.timeout: not a duration; write 30, '30s', '20m' or '500ms'",
+        "servers.yaml:7: servers.git: is switched off: timeout: not a duration; write 30, '30s', '20m' or '500ms'; "
+        "needs exactly one of 'command', 'url', 'tools_dir' and 'builtin', but has none of them",
         "servers.yaml:8: on_conflict: must be one of keep_first, raise, override, rename, prefix, skip",
     ]
 
@@ -110,9 +109,10 @@ def test_root_keys_of_another_host_are_ignored(tmp_path: Path) -> None:
     ],
 )
 def test_errors_have_their_line_in_every_format(tmp_path: Path, name: str, text: str, line: int) -> None:
-    (message,) = refused(tmp_path, text, name)
+    loaded = read(tmp_path, text, name)
+    assert [server.disabled_reason for server in loaded.config.servers][-1] == "command: must be a text"
+    (message,) = loaded.warnings
     assert message.startswith(f"{name}:{line}: servers")
-    assert message.endswith("command: must be a text")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_duplicate_key_does_not_hide_the_other_errors(tmp_path: Path) -> None:
     text = "servers:\n  a:\n    command: x\n    command: y\n    args: z\n"
     assert refused(tmp_path, text) == [
         "servers.yaml:4: servers.a.command: this key is already given in line 3",
-        "servers.yaml:5: servers.a.args: must be a list of texts",
+        "servers.yaml:5: servers.a: is switched off: args: must be a list of texts",
     ]
 
 
@@ -190,9 +190,6 @@ def test_a_duplicate_server_name_in_toml_is_an_error(tmp_path: Path) -> None:
         ("s.yaml", "just words", "s.yaml: the file must hold keys and values"),
         ("s.json", "7", "s.json: the file must hold keys and values"),
         ("s.yaml", "servers: 7", "s.yaml:1: servers: must be a mapping of names to entries"),
-        ("s.yaml", "servers: {a: 7}", "s.yaml:1: servers.a: must be an entry"),
-        ("s.yaml", "servers: [{command: x}]", "s.yaml:1: servers[0]: needs a 'name'"),
-        ("s.yaml", "servers: {'': {command: x}}", "s.yaml:1: servers.'': needs a name"),
         ("s.yaml", "mcpserver: {}", "s.yaml: there are no servers in this file"),
         ("s.yaml", "git: {command: x}", "s.yaml: there are no servers in this file"),
     ],
@@ -244,8 +241,8 @@ def test_control_characters_of_a_key_are_escaped_in_messages(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("bad", ['"a\\u0000b"', '"a\\ud800b"'])
 def test_an_env_value_with_a_nul_or_a_surrogate_is_an_error(tmp_path: Path, bad: str) -> None:
-    (line,) = refused(tmp_path, f'{{"servers": {{"a": {{"command": "x", "env": {{"K": {bad}}}}}}}}}', "s.json")
-    assert line.startswith("s.json:1: servers.a.env.K: holds ")
+    (line,) = switched_off(tmp_path, f'{{"servers": {{"a": {{"command": "x", "env": {{"K": {bad}}}}}}}}}', "s.json")
+    assert line.startswith("s.json:1: servers.a: is switched off: env.K: holds ")
 
 
 def test_a_missing_file_is_reported_with_its_path_and_how_to_create_one(tmp_path: Path) -> None:

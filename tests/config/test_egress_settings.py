@@ -8,7 +8,7 @@ import pytest
 
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.transport.egress import Egress
-from tests.config.written import only, read, refused, servers
+from tests.config.written import only, read, refused, servers, switched_off
 
 URL = "https://mcp.example/mcp"
 
@@ -51,9 +51,9 @@ def test_a_plain_text_proxy_password_is_a_warning(tmp_path: Path) -> None:
 def test_an_invalid_proxy_url_is_an_error_at_its_key(tmp_path: Path, value: str) -> None:
     for text, key in (
         (f"proxy: {value}\nservers: {{}}", "proxy: "),
-        (f"servers: {{far: {{url: {URL}, proxy: {value}}}}}", "servers.far.proxy: "),
+        (f"servers: {{far: {{url: {URL}, proxy: {value}}}}}", "servers.far: is switched off: proxy: "),
     ):
-        lines = refused(tmp_path, text)
+        lines = refused(tmp_path, text) if key == "proxy: " else switched_off(tmp_path, text)
         assert any(key in line for line in lines)
         assert "s3cret" not in "".join(lines)
 
@@ -77,7 +77,7 @@ def test_a_missing_certificate_file_disables_its_entry(tmp_path: Path) -> None:
 def test_a_key_without_its_certificate_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "hub.key").touch()
     assert any(
-        "client_cert" in line for line in refused(tmp_path, f"servers: {{a: {{url: {URL}, client_key: hub.key}}}}")
+        "client_cert" in line for line in switched_off(tmp_path, f"servers: {{a: {{url: {URL}, client_key: hub.key}}}}")
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mcp_hub.policy.presentation import DESCRIPTIONS, SCHEMAS
-from tests.config.written import only, plain, read, refused, servers
+from tests.config.written import only, plain, read, refused, servers, switched_off
 
 UNREADABLE = f"/{'x' * 300}"
 """A path that is too long to be looked at, also for root; one in the directory of another user fails likewise."""
@@ -113,9 +113,10 @@ def test_servers_may_send_every_kind_of_request_unless_allow_restricts_it(tmp_pa
     server = only(tmp_path, "servers: {a: {command: x}}")
     assert (set(server.allow), server.max_questions) == ({"sampling", "elicitation", "roots"}, 3)
     wrong = "servers: {a: {command: x, allow: [all, some], max_questions: 0}}"
-    assert sorted(line.partition(": ")[2] for line in refused(tmp_path, wrong)) == [
-        "servers.a.allow: must be a list of sampling, elicitation, roots",
-        "servers.a.max_questions: must be a whole number of 1 or more",
+    (line,) = switched_off(tmp_path, wrong)
+    assert sorted(line.partition("switched off: ")[2].split("; ")) == [
+        "allow: must be a list of sampling, elicitation, roots",
+        "max_questions: must be a whole number of 1 or more",
     ]
 
 
@@ -151,7 +152,7 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("command: x, args: y", "args", "must be a list of texts"),
         ("command: x, args: [y, {z: 1}]", "args[1]", "must be a text"),
         ("command: 7", "command", "must be a text"),
-        ("command: ''", "command", "must not be empty"),
+        ("command: ''", "", "has none of them"),
         ('command: "a\\0b"', "command", "holds a NUL"),
         ("command: x, url: 'http://x'", "", "has 'command' and 'url'"),
         ("{}", "", "has none of them"),
@@ -167,16 +168,65 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("command: x, session: mine", "session", "must be one of shared, persistent, client, call, per_call"),
         ("command: x, era: stone", "era", "must be one of auto, handshake, modern"),
         ("command: x, required: maybe", "required", "must be true or false"),
-        ("command: x, enable_tools: [a, b], disable_tools: [b]", "disable_tools", "refuses b, which is allowed here"),
         ("url: 'http://x', serverUrl: 'http://y'", "serverUrl", "the same thing as 'url'"),
     ],
 )
 def test_an_invalid_value_is_reported_with_its_key(tmp_path: Path, entry: str, place: str, text: str) -> None:
     body = entry if entry == "{}" else f"{{{entry}}}"
-    (line,) = refused(tmp_path, f"servers:\n  a: {body}\n")
-    where = f"servers.a.{place}" if place else "servers.a"
-    assert line.startswith(f"servers.yaml:2: {where}: ")
+    (line,) = switched_off(tmp_path, f"servers:\n  a: {body}\n")
+    where = f"{place}: " if place else ""
+    assert line.startswith(f"servers.yaml:2: servers.a: is switched off: {where}")
     assert text in line
+
+
+def test_a_fault_of_a_rule_is_an_error_of_the_whole(tmp_path: Path) -> None:
+    """A server that is switched off keeps its rules; those of a hub that starts must all hold."""
+    for rule in ("enable_tools: [a, b], disable_tools: [b]", "disable_tools: delete", "tools: {x: 5}", "preset: 5"):
+        (line, *_) = refused(tmp_path, f"servers: {{a: {{command: x, {rule}}}, b: {{command: y}}}}")
+        assert line.startswith("servers.yaml:1: servers.a.")
+
+
+@pytest.mark.parametrize(
+    "bad", ["{command: x, args: y}", "{timeout: 9}", "7", "{url: ' ', headers: {}}", "{comand: x}"]
+)
+def test_one_bad_entry_switches_one_server_off(tmp_path: Path, bad: str) -> None:
+    text = f"servers:\n  a: {bad}\n  b: {{command: y}}\nprofiles: {{p: {{servers: [a, b]}}}}\n"
+    entries = servers(tmp_path, text)
+    assert [(server.enabled, server.disabled_reason is None) for server in entries.values()] == [
+        (False, False),
+        (True, True),
+    ]
+
+
+def test_a_required_server_stays_required_when_a_fault_switches_it_off(tmp_path: Path) -> None:
+    assert only(tmp_path, "servers: {a: {command: 7, required: true}}").required
+
+
+def test_an_entry_without_a_name_leaves_the_others(tmp_path: Path) -> None:
+    for text in ("[{command: x}, {name: b, command: y}]", "{'': {command: x}, b: {command: y}}"):
+        loaded = read(tmp_path, f"servers: {text}")
+        assert [server.id for server in loaded.config.servers] == ["b"]
+        assert len(loaded.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ("{command: x, args: [], env: {}, url: '', headers: {}, cwd: '', transport: ''}", "stdio"),
+        ("{command: '', args: [], url: 'http://x/mcp', api_key: '', auth: '', tools_dir: ''}", "auto"),
+        ("{command: [], url: 'http://x/mcp', type: auto}", "auto"),
+        ("{command: x, transport: auto}", "stdio"),
+        ("{command: x, protocol: AUTO}", "stdio"),
+    ],
+)
+def test_empty_values_are_absent(tmp_path: Path, entry: str, transport: str) -> None:
+    server = only(tmp_path, f"servers: {{a: {entry}}}")
+    assert (server.enabled, server.transport, server.headers) == (True, transport, {})
+
+
+def test_an_empty_list_of_a_rule_is_not_absent(tmp_path: Path) -> None:
+    server = only(tmp_path, "servers: {a: {command: x, enable_tools: [], allow: []}}")
+    assert (server.filters["tools"].allow, server.allow) == ((), ())
 
 
 def test_a_disabled_entry_never_causes_an_error(tmp_path: Path) -> None:
@@ -204,7 +254,7 @@ def test_a_browser_entry_defaults_to_one_session_per_client(tmp_path: Path, entr
     text = "servers: {" + entry + "}"
     assert only(tmp_path, text).session == "client"
     assert only(tmp_path, text.replace("}}", ", session: shared}}")).session == "shared"
-    (line,) = refused(tmp_path, text.replace("}}", ", session: call}}"))
+    (line,) = switched_off(tmp_path, text.replace("}}", ", session: call}}"))
     assert "cannot be 'call' for a browser" in line
 
 

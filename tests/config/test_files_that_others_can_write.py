@@ -190,14 +190,15 @@ def test_a_python_file_that_others_can_write_is_not_imported(home: Path) -> None
     assert "local__bad" not in listed(config)[0]
 
 
-def test_a_directory_of_tools_that_others_can_write_is_an_error_of_the_file(home: Path) -> None:
+def test_a_directory_of_tools_that_others_can_write_is_not_used(home: Path) -> None:
     directory = tools(home)
     directory.chmod(0o777)
-    for root in ({"tools_dir": str(directory)}, {}):
-        entries = {"mine": {"tools_dir": str(directory)}} if not root else {}
-        config = write_config(home, entries, **root)
-        with pytest.raises(ConfigError, match="chmod o-w"):
-            read_config(config)
+    with pytest.raises(ConfigError, match="chmod o-w"):
+        read_config(write_config(home, {}, tools_dir=str(directory)))
+    config = write_config(home, {"mine": {"tools_dir": str(directory)}})
+    (server,) = read_config(config).config.servers
+    assert not server.enabled
+    assert "chmod o-w" in (server.disabled_reason or "")
     directory.chmod(0o775)
     assert "written by its group" in read_config(config).warnings[0]
 

@@ -70,7 +70,7 @@ def test_all_errors_of_a_key_are_reported_with_those_of_other_keys(tmp_path: Pat
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text, HOURS)
     assert [line.partition(": ")[2].rpartition(": ")[0] for line in str(caught.value).splitlines()] == [
-        "servers.a.command", "servers.a.hours.first", "servers.a.hours.last", "servers.b.hours",
+        "servers.a: is switched off: command", "servers.a.hours.first", "servers.a.hours.last", "servers.b.hours",
     ]  # fmt: skip
 
 

@@ -150,15 +150,15 @@ def test_errors_of_all_files_are_reported_at_once_with_their_files(tmp_path: Pat
         sub_b_yaml="servers:\n  c: {lazy: perhaps, command: x}\ndefaults: {timeout: never}\n",
     )
     sub_file = tmp_path / "sub" / "b.yaml"
-    assert [line.split(": ")[:2] for line in lines] == [
-        ["a.yaml:2", "servers.a.command[1]"],
+    assert sorted(line.split(": ")[:2] for line in lines) == sorted([
+        ["a.yaml:2", "servers.a"],
         ["a.yaml:4", "tool_sets.s"],
-        [f"{tmp_path / 'b.yaml'}:2", "servers.b.url"],
+        [f"{tmp_path / 'b.yaml'}:2", "servers.b"],
         [f"{tmp_path / 'b.yaml'}:4", "listen.port"],
         [f"{tmp_path / 'b.yaml'}:6", "tool_sets.t"],
-        [f"{sub_file}:2", "servers.c.lazy"],
+        [f"{sub_file}:2", "servers.c"],
         [f"{sub_file}:3", "defaults.timeout"],
-    ]
+    ])  # fmt: skip
 
 
 def test_one_of_several_files_is_enough_to_define_servers(tmp_path: Path) -> None:

@@ -49,6 +49,18 @@ def refused(
     return str(caught.value).split("\n")
 
 
+def switched_off(
+    directory: Path, text: str, name: str = "servers.yaml", environ: Mapping[str, str] | None = None
+) -> list[str]:
+    """The lines on the servers that a fault of their entry switches off, which are all that there are."""
+    loaded = read(directory, text, name, environ)
+    assert not any(server.enabled for server in loaded.config.servers)
+    reasons = tuple(f": is switched off: {server.disabled_reason}" for server in loaded.config.servers)
+    lines = [line for line in loaded.warnings if line.endswith(reasons)]
+    assert len(lines) == len(reasons)
+    return lines
+
+
 def plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     """The values of `env` or `headers`."""
     return {name: value.get_secret_value() for name, value in secrets.items()}

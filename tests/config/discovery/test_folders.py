@@ -127,11 +127,8 @@ def test_python_files_next_to_the_folders_are_loaded_only_if_tools_dir_is_set(tm
     "content",
     [
         {"servers": {"a": fake()}, "blacklist": ["a/echo"]},
-        {"servers": {"a": {"command": 5}, "b": fake()}},
-        {"servers": {"a": fake(), "b": {}}},
         {},
         "",
-        "- 5\n",
     ],
 )
 def test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all(tmp_path: Path, content: Any) -> None:
@@ -139,6 +136,15 @@ def test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all(tmp_path: Path, co
     outcome = loaded(tmp_path)
     assert [server.id for server in outcome.config.servers] == ["first"]
     assert outcome.left_out[0].startswith("tools/mcp/a.yaml")
+
+
+def test_a_bad_entry_in_a_file_of_servers_leaves_the_others(tmp_path: Path) -> None:
+    write(tmp_path, "tools/mcp/a.yaml", {"servers": {"a": {"command": 5}, "b": fake(), "c": {}}})
+    outcome = loaded(tmp_path)
+    assert [(server.id, server.enabled) for server in outcome.config.servers] == [
+        ("first", True), ("a", False), ("b", True), ("c", False),
+    ]  # fmt: skip
+    assert sum("is switched off" in line for line in outcome.warnings) == 2
 
 
 @pytest.mark.parametrize(
