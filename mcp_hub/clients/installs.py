@@ -17,6 +17,7 @@ from mcp_hub.config.findings import KeyPath
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, FileEditor
 from mcp_hub.editing.journal import Journal
+from mcp_hub.editing.reversal import Reversal
 from mcp_hub.text import printable
 
 ENTRY: Final = "hub"
@@ -130,7 +131,7 @@ def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Instal
         return Installation(file, Edit(file.path, installed.after, installed.before))
     for server in reversed(file.hubs):
         editor.remove(server.entry.at, journal.placement(file.path, server.entry.at))
-    restored = tuple(_restore(client, installed, editor)) if installed is not None else ()
+    restored = tuple(Reversal(installed, editor).restored) if installed is not None else ()
     return Installation(file, editor.edit(), restored=restored)
 
 
@@ -139,45 +140,11 @@ def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
     for run in journal.runs():
         for edit in run.edits if not run.undone else ():
             if edit.path == path and edit.placements:
-                before = _text_of(client, edit, edit.before)
-                if ENTRY not in dict(_entries(before.get(_root(client, before)))):
+                before = FileEditor(edit.path, edit.before, client.syntax)
+                entries = before.get(_root(client, before))
+                names: Any = [entry.get("name") for entry in entries] if isinstance(entries, list) else entries or ()
+                if ENTRY not in names:
                     yield edit
-
-
-def _restore(client: Client, installed: Edit, editor: FileEditor) -> Iterator[str]:
-    """Restores entries that the installation switched off or removed, unless they changed since. Yields their names."""
-    root = _root(client, editor)
-    before, after, now = (
-        dict(_entries(file_editor.get(root)))
-        for file_editor in (
-            _text_of(client, installed, installed.before),
-            _text_of(client, installed, installed.after),
-            editor,
-        )
-    )
-    for name, entry in before.items():
-        if entry == after.get(name) or now.get(name) != after.get(name):
-            continue
-        if name not in now:
-            editor.insert(_new_key_path(client, editor, root, name), entry)
-        else:
-            key = next(key for key in now[name] if now[name][key] != entry.get(key))
-            if key in entry:
-                editor.put((*root, name, key), entry[key])
-            else:
-                editor.remove((*root, name, key))
-        yield name
-
-
-def _text_of(client: Client, edit: Edit, content: bytes | None) -> FileEditor:
-    return FileEditor(edit.path, content, client.syntax)
-
-
-def _entries(root: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    if isinstance(root, dict):
-        yield from ((name, entry) for name, entry in root.items() if isinstance(entry, dict))
-    elif isinstance(root, list):
-        yield from ((str(entry.get("name")), entry) for entry in root if isinstance(entry, dict))
 
 
 def _root(client: Client, editor: FileEditor) -> KeyPath:

@@ -9,7 +9,7 @@ import contextlib
 import datetime
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,8 @@ import msgspec
 from mcp_hub.config.discovery import TrustedDirectories
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.editing import EditRefused, Placement
-from mcp_hub.editing.edit import Edit, read_bytes
+from mcp_hub.editing.edit import Edit, FileEditor, read_bytes
+from mcp_hub.editing.reversal import Reversal
 from mcp_hub.errors import HubError
 from mcp_hub.security.private_files import PrivateDirectory, state_directory
 from mcp_hub.text import printable
@@ -41,6 +42,17 @@ class Run(msgspec.Struct, frozen=True):
     undone: bool = False
     name: str = ""
     """The name of its file. Two commands that run at once may have the same number, but have different files."""
+
+
+class Undoing(msgspec.Struct, frozen=True):
+    """What `undo` does with one run."""
+
+    edits: tuple[Edit, ...]
+    """The edits that take it back."""
+    notes: tuple[str, ...] = ()
+    """Sentences on files that were edited since: what goes, what comes back, and what stays."""
+    left: tuple[Edit, ...] = ()
+    """Edits of the run that cannot be taken back now, as their files cannot be read or edited."""
 
 
 class Journal:
@@ -116,32 +128,51 @@ class Journal:
         """Returns the newest run that was not undone."""
         return next((run for run in self.runs() if not run.undone), None)
 
-    def undo(self, run: Run) -> list[Edit]:
+    def undo(self, run: Run) -> Undoing:
         """Returns the edits that restore what was there before a run.
 
-        Raises:
-            EditRefused: a file was edited after the run. The text has the difference.
+        In a file that was edited since, only what the run wrote is taken back.
         """
         edits: dict[Path, Edit] = {}
-        later_changes = []
-        # A run may have edited a file twice; the content before the first edit is restored.
-        for edit in reversed(run.edits):
-            restored = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
-            if restored.after == edit.after:
-                edits[edit.path] = msgspec.structs.replace(restored, after=edit.before)
-            elif restored.after != edit.before:
-                later_changes += Edit(edit.path, edit.after, restored.after, edit.secret).diff()
-        if later_changes:
-            text = "files were edited after that; nothing is undone. Take these changes back first, or edit by hand:"
-            raise EditRefused("\n".join([text, *later_changes]))
-        return [edit for edit in edits.values() if edit.changes]
+        notes: list[str] = []
+        left: list[Edit] = []
+        # A run may have edited a file twice; the content before the first edit is restored. Secrets are last, as those
+        # stay to which an entry that stays refers.
+        for edit in sorted(reversed(run.edits), key=lambda edit: edit.secret):
+            try:
+                restored = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
+                if edit.secret and any(str(edit.path).encode() in (other.after or b"") for other in edits.values()):
+                    notes.append(f"{edit.path} stays, as an entry that stays refers to it")
+                else:
+                    edits[edit.path] = msgspec.structs.replace(restored, after=_reverted(edit, restored.after, notes))
+            except EditRefused as error:
+                notes.append(f"{error}; run undo again when it is mended")
+                left.append(edit)
+        return Undoing(tuple(edit for edit in edits.values() if edit.changes), tuple(notes), tuple(reversed(left)))
 
-    def take_back(self, run: Run, edits: Sequence[Edit]) -> None:
-        """Writes the edits of `undo`, and marks the run as undone. Raises StaleEdit if a file has changed since."""
-        for edit in edits:
+    def take_back(self, run: Run, undoing: Undoing) -> None:
+        """Writes the edits of `undo`, and forgets the contents of the run but of those that are left.
+
+        Raises StaleEdit if a file has changed since.
+        """
+        for edit in undoing.edits:
             edit.check()
-        _apply_all(edits)
-        self._write(msgspec.structs.replace(run, undone=True))
+        _apply_all(undoing.edits)
+        left = undoing.left
+        self._write(msgspec.structs.replace(run, edits=left, keyring=(), undone=not left))
+        self.forget(())
+
+    def forget(self, paths: Collection[Path]) -> None:
+        """Deletes the contents of these files from all runs, and all contents from runs that were undone."""
+        for run in self.runs():
+            edits = () if run.undone else tuple(edit for edit in run.edits if edit.path not in paths)
+            if edits != run.edits:
+                self._write(msgspec.structs.replace(run, edits=edits, undone=not edits and not run.keyring))
+
+    def unused_in_keyring(self, run: Run) -> list[str]:
+        """Returns the users of the run's secrets in the keyring to whom no file of the run refers any more."""
+        contents = [read_bytes(path) or b"" for path in {edit.path for edit in run.edits if not edit.secret}]
+        return [user for user in run.keyring if not any(f"/{user}}}".encode() in content for content in contents)]
 
     def placement(self, path: Path, at: KeyPath) -> Placement | None:
         """Returns how the entry at `at` of a file was inserted last; None if that is not known."""
@@ -166,6 +197,31 @@ class Journal:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             path = printable(str(self._files.directory))
             raise EditRefused(f"{path}: what undo needs cannot be written: {reason}; nothing was changed") from None
+
+
+def _reverted(edit: Edit, now: bytes | None, notes: list[str]) -> bytes | None:
+    """Returns the content of a file without an edit. `notes` gets a sentence if the file was edited since.
+
+    Raises:
+        EditRefused: the file cannot be edited.
+    """
+    if now in (edit.after, edit.before):
+        return edit.before
+    name = printable(str(edit.path))
+    if now is None or edit.secret or edit.after is None:
+        notes.append(f"{name} is left as it is, as it was {'deleted' if now is None else 'written'} since")
+        return now
+    editor = FileEditor(edit.path, now)
+    reversal = Reversal(edit, editor)
+    parts = [
+        f"{action} {printable(', '.join(names), 1000)}"
+        for action, names in (("takes out", reversal.removed), ("puts back", reversal.restored))
+        if names
+    ]
+    done = " and ".join(parts) or "finds nothing of that run in it"
+    notes.append(f"{name} was edited since: undo {done}")
+    notes += (f"{name}: {printable(sentence, 500)}, so it stays" for sentence in reversal.kept)
+    return editor.edit().after
 
 
 def _apply_all(edits: Sequence[Edit]) -> None:

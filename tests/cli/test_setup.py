@@ -121,6 +121,39 @@ def test_setup_disables_original_entries_only_on_request_and_undo_restores_them(
     assert now(before) == before
 
 
+def test_one_undo_takes_the_hub_out_of_every_client_also_of_one_that_was_edited_since(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    cursor = person.home / ".cursor/mcp.json"
+    assert person.run("setup", "--switch-off", "--yes") == OK
+    tree = json.loads(cursor.read_bytes())
+    tree["mcpServers"]["mine"] = {"command": "my-server"}
+    cursor.write_text(json.dumps(tree, indent=2))
+    assert person.run("undo", "--yes") == OK
+    assert f"{cursor} was edited since: undo takes out hub and puts back clock" in person.out
+    tree = json.loads(cursor.read_bytes())
+    assert tree == json.loads(before[cursor]) | {"mcpServers": {**tree["mcpServers"]}}
+    assert {*tree["mcpServers"]} == {"clock", "mine"}
+    others = [path for path in before if path != cursor]
+    assert [path.read_bytes() for path in others] == [before[path] for path in others]
+    assert not person.config.exists()
+    journal = person.home / ".local/state/mcp-hub/journal"
+    assert not [path for path in journal.iterdir() if b'"edits":[{' in path.read_bytes()]
+
+
+def test_uninstall_of_all_clients_takes_the_hub_out_and_forgets_their_files(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    assert person.run("setup", "--switch-off", "--yes") == OK
+    assert person.run("uninstall", "--all", "--yes") == OK
+    assert now(before) == before
+    assert person.run("uninstall", "--all") == OK
+    assert "no client of this machine has the hub" in person.out
+    assert person.run("undo", "--list") == OK
+    assert str(person.config) in person.out
+    assert not any(str(path) in person.out for path in before)
+
+
 def test_setup_keeps_an_original_entry_that_fails_behind_the_hub_enabled(
     person: Person, before: dict[Path, bytes]
 ) -> None:

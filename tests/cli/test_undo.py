@@ -98,14 +98,70 @@ def test_runs_are_undone_from_the_newest_on(file: Path, capsys: pytest.CaptureFi
     assert (main(["undo", "--list"]), capsys.readouterr().out) == (OK, "there is nothing to undo\n")
 
 
-def test_undo_refuses_files_edited_later_and_shows_the_edits(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    carry_out(changed(file, b'{"a": 1}'), options("--yes"), ["mcp-hub", "test"])
+def test_undo_takes_only_its_own_out_of_files_that_were_edited_since(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "b.json"
+    plan = Plan((*changed(file, b'{"a": 1}').edits, *changed(other, b"{}").edits))
+    carry_out(plan, options("--yes"), ["mcp-hub", "test"])
     file.write_bytes(b'{"a": 1, "mine": 2}')
-    assert main(["undo", "--yes"]) == 2
-    err = capsys.readouterr().err
-    assert "edited after that" in err
-    assert '+{"a": 1, "mine": 2}' in err
-    assert file.read_bytes() == b'{"a": 1, "mine": 2}'
+    assert main(["undo", "--yes"]) == OK
+    assert "was edited since" in capsys.readouterr().out
+    assert (json.loads(file.read_bytes()), other.exists()) == ({"mine": 2}, False)
+
+
+def test_what_was_changed_since_stays_and_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    carry_out(changed(file, b'{"a": 1, "b": {"command": "x"}}'), options("--yes"), ["mcp-hub", "test"])
+    file.write_bytes(b'{"a": 5, "b": {"command": "y"}}')
+    assert main(["undo", "--yes"]) == OK
+    out = capsys.readouterr().out
+    assert file.read_bytes() == b'{"a": 5, "b": {"command": "y"}}'
+    assert "a was changed since" in out
+    assert "b was changed since" in out
+
+
+def test_a_file_that_is_broken_now_can_be_undone_when_it_is_mended(tmp_path: Path, file: Path) -> None:
+    other = tmp_path / "b.json"
+    plan = Plan((*changed(file, b'{"a": 1}').edits, *changed(other, b"{}").edits))
+    carry_out(plan, options("--yes"), ["mcp-hub", "test"])
+    file.write_bytes(b'{"a": 1, ')
+    assert (main(["undo", "--yes"]), other.exists()) == (1, False)
+    file.write_bytes(b'{"a": 1, "mine": 2}')
+    assert (main(["undo", "--yes"]), json.loads(file.read_bytes())) == (OK, {"mine": 2})
+    assert main(["undo", "--yes"]) == 1
+
+
+def test_a_run_is_undone_by_its_number_and_later_ones_stay(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for after in (b'{"a": 1}', b'{"a": 1, "b": 2}', b'{"a": 1, "b": 2, "c": 3}'):
+        carry_out(changed(file, after), options("--yes"), ["mcp-hub", "write"])
+    capsys.readouterr()
+    main(["undo", "--list", "--json"])
+    numbers = [run["number"] for run in json.loads(capsys.readouterr().out)]
+    assert (main(["undo", str(numbers[1]), "--yes"]), file.read_bytes()) == (OK, b'{"a": 1, "c": 3}')
+    assert main(["undo", str(numbers[1]), "--yes"]) == 1
+    assert (main(["undo", str(numbers[2]), "--yes"]), json.loads(file.read_bytes())) == (OK, {"c": 3})
+    assert (main(["undo", "--yes"]), json.loads(file.read_bytes())) == (OK, {})
+
+
+def test_no_secret_stays_in_the_journal_after_undo(tmp_path: Path, file: Path) -> None:
+    secret = Edit(tmp_path / "key", None, b"s3cret-value", secret=True)
+    plan = Plan((Edit(file, b"{\r\n}", b'{"token": "s3cret-value"}'), secret))
+    carry_out(plan, options("--yes"), ["mcp-hub", "test"])
+    journal = tmp_path / "state/mcp-hub/journal"
+    assert any(b"czNjcmV0" in path.read_bytes() for path in journal.iterdir())  # contents are base64
+    assert main(["undo", "--yes"]) == OK
+    assert all(b"czNjcmV0" not in path.read_bytes() for path in journal.iterdir())
+    assert list(tmp_path.glob("key")) == []
+
+
+def test_a_secret_stays_where_an_entry_that_stays_refers_to_it(tmp_path: Path, file: Path) -> None:
+    key = tmp_path / "key"
+    entry = f'{{"s": {{"command": "x", "env": {{"K": "${{file:{key}}}"}}}}}}'.encode()
+    plan = Plan((Edit(key, None, b"s3cret-value", secret=True), *changed(file, entry).edits))
+    carry_out(plan, options("--yes"), ["mcp-hub", "test"])
+    file.write_bytes(entry.replace(b'"x"', b'"y"'))
+    assert main(["undo", "--yes"]) == OK
+    assert (key.read_bytes(), file.read_bytes()) == (b"s3cret-value", entry.replace(b'"x"', b'"y"'))
 
 
 def test_an_interrupted_undo_resumes_where_it_stopped(tmp_path: Path, file: Path) -> None:
@@ -121,7 +177,7 @@ def test_undo_restores_a_file_that_one_run_edited_twice(file: Path) -> None:
     Journal.of_user().perform("mcp-hub test", twice[:1])
     (run,) = Journal.of_user().runs()
     twice[1].apply()
-    (restored,) = Journal.of_user().undo(msgspec.structs.replace(run, edits=twice))
+    (restored,) = Journal.of_user().undo(msgspec.structs.replace(run, edits=twice)).edits
     assert (restored.before, restored.after) == (b"2", b"{\r\n}")
 
 
@@ -130,6 +186,6 @@ def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
     assert "s3cret" not in "\n".join(plan.lines())
     assert carry_out(plan, options("--yes"), ["mcp-hub", "test"]) == OK
     (run,) = Journal.of_user().runs()
-    lines = [line for edit in Journal.of_user().undo(run) for line in edit.diff()]
+    lines = [line for edit in Journal.of_user().undo(run).edits for line in edit.diff()]
     assert "s3cret" not in "\n".join(lines)
     assert "12 bytes" in lines[-1]

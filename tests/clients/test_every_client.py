@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.clients import Client, Machine, System
+from mcp_hub.clients import Client, Machine, System, entry_of
 from mcp_hub.clients.detection import find_client_files, read_client_file
 from mcp_hub.clients.imports import plan_import
 from mcp_hub.clients.installs import ENTRY, plan_install, plan_uninstall
@@ -18,6 +18,7 @@ from mcp_hub.clients.table import BY_ID, CLIENTS
 from mcp_hub.clients.translation import FILTER_KEYS
 from mcp_hub.config.dialect import FILTERS
 from mcp_hub.editing import EditRefused, parse
+from mcp_hub.editing.edit import FileEditor
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.secret_store import SecretStore
 from mcp_hub.editing.server_file import ServerFile
@@ -278,6 +279,62 @@ def test_original_entries_are_disabled_or_removed_and_restored(tmp_path: Path, c
     assert {id: (entry.identity, entry.on) for id, entry in restored.items()} == {
         entry.id: (entry.identity, entry.on) for entry in before
     }
+
+
+@every_form
+@pytest.mark.parametrize("switch_off", [True, False])
+def test_undo_takes_only_the_hub_out_of_a_client_file_that_was_edited_since(
+    tmp_path: Path, client: Client, documented: Documented, switch_off: bool
+) -> None:
+    machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    path = write_client_file(tmp_path, client, "linux", documented.text)
+    before = read_client_file(path, machine, client).servers
+    journal.perform("install", [plan_install(client, machine, COMMAND, before if switch_off else None).edit])
+    editor = FileEditor.open(path, client.syntax)
+    (added,) = [server.entry.at for server in read_client_file(path, machine, client).servers if server.id == ENTRY]
+    mine = {**entry_of(client, "mine", "my-server", ()), "name": "mine"}
+    editor.insert((*added[:-1], added[-1] + 1 if isinstance(added[-1], int) else "mine"), mine)
+    editor.insert((*added, "alwaysAllow"), True)  # which a client adds to the entry of the hub
+    path.write_bytes(editor.text.encode() + b"\n")
+    run = journal.last()
+    assert run is not None
+    undoing = journal.undo(run)
+    assert not undoing.left
+    journal.take_back(run, undoing)
+    now = {entry.id: (entry.identity, entry.on) for entry in read_client_file(path, machine, client).servers}
+    assert now.pop("mine")
+    assert now == {entry.id: (entry.identity, entry.on) for entry in before}
+
+
+def test_undo_finds_the_hub_in_a_list_with_items_that_have_no_name(tmp_path: Path) -> None:
+    client, machine, journal = BY_ID["continue"], machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    text = "mcpServers:\n  - uses: a/b\n  - name: a\n    command: x\n    args: [1, 2]\n  - uses: c/d\n"
+    path = write_client_file(tmp_path, client, "linux", text)
+    before = read_client_file(path, machine, client).servers
+    journal.perform("install", [plan_install(client, machine, COMMAND, before).edit])
+    path.write_text(path.read_text().replace("  - uses: a/b\n", "  - uses: e/f\n  - uses: a/b\n"))
+    run = journal.last()
+    assert run is not None
+    journal.take_back(run, journal.undo(run))
+    entries = parse(path.read_text(), "yaml").tree["mcpServers"]
+    assert [entry.get("uses") or entry["name"] for entry in entries] == ["e/f", "a/b", "c/d", "a"]
+
+
+def test_a_name_that_exists_again_is_not_overwritten(tmp_path: Path) -> None:
+    client, machine, journal = BY_ID["cursor"], machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    path = write_client_file(
+        tmp_path, client, "linux", '{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}'
+    )
+    before = read_client_file(path, machine, client).servers
+    journal.perform("install", [plan_install(client, machine, COMMAND, before).edit])
+    path.write_text(path.read_text().replace('"hub": {', '"a": {"command": "another"}, "hub": {'))
+    run = journal.last()
+    assert run is not None
+    undoing = journal.undo(run)
+    assert any("another mcpServers.a" in note for note in undoing.notes)
+    journal.take_back(run, undoing)
+    entries = {entry.id: entry.command_line for entry in read_client_file(path, machine, client).servers}
+    assert entries == {"a": ("another",), "b": ("y",)}
 
 
 def test_every_tool_filter_of_a_client_maps_to_a_key_of_the_hub() -> None:
