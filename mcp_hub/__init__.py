@@ -27,12 +27,17 @@ if TYPE_CHECKING:
     )
     from mcp_hub.library.engine_host import CallToolResult
     from mcp_hub.library.manager import ToolManager
-    from mcp_hub.library.miroflow import with_timeout
-    from mcp_hub.library.miroflow.playwright_session import PlaywrightSession
+    from mcp_hub.library.miroflow import PlaywrightSession, with_timeout
     from mcp_hub.library.mounted_hub import asgi
-    from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, IToolManager
+    from mcp_hub.library.tool_system import (
+        IConfigLoader,
+        IConfigSystem,
+        ILLMClient,
+        IToolFormatter,
+        IToolManager,
+        ToolFormatter,
+    )
     from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
-    from mcp_hub.library.tool_system.formatter import ILLMClient, IToolFormatter, ToolFormatter
     from mcp_hub.library.tool_system.tool_types import (
         BaseTool,
         BuiltinTool,
@@ -83,23 +88,23 @@ _HOMES: Final = {
     "HubError": "mcp_hub.errors",
     "IConfigLoader": "mcp_hub.library.tool_system",
     "IConfigSystem": "mcp_hub.library.tool_system",
-    "ILLMClient": "mcp_hub.library.tool_system.formatter",
+    "ILLMClient": "mcp_hub.library.tool_system",
     "ILogger": "mcp_hub.library.tool_system.executor",
     "IMetricsCollector": "mcp_hub.observability.call_metrics",
     "IToolExecutor": "mcp_hub.library.tool_system.executor",
-    "IToolFormatter": "mcp_hub.library.tool_system.formatter",
+    "IToolFormatter": "mcp_hub.library.tool_system",
     "IToolManager": "mcp_hub.library.tool_system",
     "load_config": "mcp_hub.hub.composition",
     "MCPClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
     "MCPTool": "mcp_hub.library.tool_system.tool_types",
     "NativeTool": "mcp_hub.library.tool_system.tool_types",
-    "PlaywrightSession": "mcp_hub.library.miroflow.playwright_session",
+    "PlaywrightSession": "mcp_hub.library.miroflow",
     "StatefulClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "tool": "mcp_hub.servers.local",
     "ToolExecutor": "mcp_hub.library.tool_system.executor",
-    "ToolFormatter": "mcp_hub.library.tool_system.formatter",
+    "ToolFormatter": "mcp_hub.library.tool_system",
     "Principal": "mcp_hub.security",
     "Toolkit": "mcp_hub.library.agentscope",
     "ToolManager": "mcp_hub.library.manager",

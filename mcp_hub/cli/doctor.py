@@ -25,8 +25,7 @@ from mcp_hub.diagnosis.installation import installation_section, machine_section
 from mcp_hub.diagnosis.listening import listening_section
 from mcp_hub.diagnosis.server_programs import programs_section
 from mcp_hub.diagnosis.servers import MAX_PROBLEM, examine, lists_section, server_section
-from mcp_hub.diagnosis.sign_ins import sign_ins_section
-from mcp_hub.diagnosis.state import files_section, hubs_section, ports_of
+from mcp_hub.diagnosis.state import files_section, hubs_section, ports_of, sign_ins_section
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 

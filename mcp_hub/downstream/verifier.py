@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from mcp_hub import codes
 from mcp_hub.config.extras import missing
-from mcp_hub.config.listen import Listen
-from mcp_hub.config.token_verification import Introspection, Jwt, TokenVerification
+from mcp_hub.config.listen import Introspection, Jwt, Listen, TokenVerification
 from mcp_hub.errors import ConfigError
 from mcp_hub.security import Principal
 from mcp_hub.security.lru import Lru

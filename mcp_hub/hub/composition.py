@@ -20,12 +20,11 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs, process_age
-from mcp_hub.hub.generations import Generation, Generations
+from mcp_hub.hub.generations import Generation, Generations, SharedServices
 from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
 from mcp_hub.hub.relay import Relay
 from mcp_hub.hub.self_description import NestedHubs
 from mcp_hub.hub.server_switch import ServerSwitch
-from mcp_hub.hub.shared_services import SharedServices
 from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector

@@ -8,25 +8,78 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from mcp_hub.catalog import Route, names
+from mcp_hub.catalog.exposed_ids import TaskSealer, UriMap
+from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.internal_servers import InternalServers
-from mcp_hub.hub.shared_services import SharedServices
+from mcp_hub.observability.call_metrics import CallMetrics
 from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
+from mcp_hub.policy.approvals import Approvals
+from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.data_flow import UsedLabels
+from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection, unmatched_members
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind, name_of
+from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
 from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.children import Children
 from mcp_hub.upstream import Upstream
-from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount
-from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.attribution import ClientRegistry
+from mcp_hub.upstream.catalog_cache import CatalogCache
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount, StartLimiter
+from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
+
+
+class SharedServices(msgspec.Struct, frozen=True):
+    """The parts of a hub that outlive its generations; the composition root makes them."""
+
+    info: dict[str, Any]
+    """`serverInfo` of the hub."""
+    environ: Mapping[str, str] | None
+    children: Children
+    catalogs: Catalogs
+    uris: UriMap
+    clients: ClientRegistry
+    metrics: CallMetrics
+    kept: CatalogCache | None
+    """Where catalogs are cached between runs; None: nowhere."""
+    record: Callable[[Json], None] | None
+    """Takes the record of each call; None: no records are written."""
+    long_results: LongResults
+    task_ids: TaskSealer
+    """Seals the ids of tasks; made at the first use."""
+    ancestry: Ancestry
+    starts: StartLimiter
+    labels: RecordLabels
+    tap: RecordTap
+    """Passes the records on while somebody watches."""
+    used: UsedLabels
+    """Data-flow labels that each session has used so far."""
+    approvals: Approvals
+    """How long each policy took, while somebody watches."""
+    token_writes: PendingWrites
+    sharing: Sharing
+    """Reaches the other replicas of the hub."""
+    tracer_provider: Any = None
+    """A provider of OpenTelemetry, to be used in place of the configured exporter."""
+    functions: Functions | None = None
+    """Functions of the program that the hub runs in."""
+    note: str = ""
+    """The hub's own part of its instructions."""
+
 
 log = logging.getLogger("mcp_hub")
 

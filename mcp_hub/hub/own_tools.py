@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.catalog import OWN, READ, RUN, SEARCH, Catalog, Route
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.hub.catalogs import Catalogs
-from mcp_hub.hub.generations import Generation
-from mcp_hub.hub.shared_services import SharedServices
+from mcp_hub.hub.generations import Generation, SharedServices
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.quotas import Backlog

@@ -8,9 +8,9 @@ import pytest
 
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.field_types import SecretStr, ValidationError
+from mcp_hub.config.listen import Introspection, Jwt, TokenVerification
 from mcp_hub.config.models import Config, Deadlines, Server
 from mcp_hub.config.root_rules import TracingSettings
-from mcp_hub.config.token_verification import Introspection, Jwt, TokenVerification
 from mcp_hub.policy.breaker import BreakerSettings
 from mcp_hub.policy.limits import LimitSettings
 from mcp_hub.policy.retry import RetrySettings

@@ -13,9 +13,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
-from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found, window
 from mcp_hub.downstream.page.feed import Feed, iso, shown, shown_object
-from mcp_hub.downstream.page.row_window import window
 from mcp_hub.hub.exposure import listed_to
 from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.text import printable

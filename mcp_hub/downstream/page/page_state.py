@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found, number_in
 from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES, iso, run_of, shown
-from mcp_hub.downstream.page.row_window import number_in
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.call_record import approximate_size

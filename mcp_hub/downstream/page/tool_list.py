@@ -6,9 +6,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.catalog import OWN, Item, Route, names
-from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found, window
 from mcp_hub.downstream.page.feed import shown
-from mcp_hub.downstream.page.row_window import window
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.protocol.kinds import TOOLS, hints_of

@@ -20,8 +20,14 @@ from mcp_hub.downstream.replicas.forwarding import (
     ReplicaGone,
 )
 from mcp_hub.downstream.replicas.ownership import ASK_AGAIN, RESTARTED, Owners, Ownership, SessionRestarted
-from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of, replica_asking
-from mcp_hub.downstream.replicas.stored_events import EventId, rest_of, write_rest
+from mcp_hub.downstream.replicas.shared_sessions import (
+    EventId,
+    SharedSessions,
+    headers_of,
+    replica_asking,
+    rest_of,
+    write_rest,
+)
 from mcp_hub.downstream.responses import refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, CallError, ProtocolError
 from mcp_hub.protocol.era import (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mcp_hub.config.listen import CallerLimits
-from mcp_hub.config.token_verification import TokenVerification
+from mcp_hub.config.listen import CallerLimits, TokenVerification
 from mcp_hub.downstream import handshake, sse, verifier
 from mcp_hub.downstream.admission import MIN_TOKEN, check_listener
 from mcp_hub.hub.composition import load_config

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config.token_verification import TokenVerification
+from mcp_hub.config.listen import TokenVerification
 from mcp_hub.downstream import verifier as verifiers
 from mcp_hub.downstream.verifier import RejectedToken, Verifier
 from mcp_hub.security import Principal

@@ -10,8 +10,8 @@ import pytest
 
 from mcp_hub.downstream import Caller
 from mcp_hub.downstream.page import client_rows, server_rows, update_stream
+from mcp_hub.downstream.page.endpoints import MAX_WINDOW
 from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
-from mcp_hub.downstream.page.row_window import MAX_WINDOW
 from mcp_hub.protocol.era import MAX_DECLARED
 from mcp_hub.protocol.frames import encode
 from mcp_hub.security import ANONYMOUS

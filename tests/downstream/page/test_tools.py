@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream.page.row_window import MAX_WINDOW
+from mcp_hub.downstream.page.endpoints import MAX_WINDOW
 from mcp_hub.hub.composition import read_config
 from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act, text
 from tests.downstream.page.opened import OpenPage, costs_of, served_hub

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.downstream.event_stream import EventLog
-from mcp_hub.downstream.replicas.stored_events import EventId, stream_of, write_rest
+from mcp_hub.downstream.replicas.shared_sessions import EventId, stream_of, write_rest
 from mcp_hub.store import Store
 from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.stored_stream import StoredStream

@@ -16,7 +16,7 @@ import mcp_hub
 from mcp_hub.hub.composition import load_config
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FormatError, ToolCall
-from mcp_hub.library.tool_system.formatter import StrategyUnavailable, ToolFormatter
+from mcp_hub.library.tool_system import StrategyUnavailable, ToolFormatter
 from tests.fakes.client import HUB, PATIENCE, fake, write_config
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a"]}
