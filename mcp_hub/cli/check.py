@@ -11,7 +11,7 @@ from typing import Any
 from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load_with_files, run_loop
-from mcp_hub.codes import LISTS_INCOMPLETE, LOCAL_TOOLS_BROKEN, MEMBER_UNKNOWN, REQUIRED_FAILED, with_code
+from mcp_hub.codes import LISTS_INCOMPLETE, LOCAL_TOOLS_BROKEN, REQUIRED_FAILED, with_code
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.diagnosis.servers import MAX_PROBLEM, FindingRow, ServerReport, examine
@@ -24,21 +24,25 @@ SHOWN_WARNINGS = 10
 
 EXAMPLES = """examples:
   mcp-hub check                            every server of ./servers.yaml
-  mcp-hub check --strict --json            for a script: exit 1 if any server fails
+  mcp-hub check --strict --json            for a script: exit 1 on any warning
   mcp-hub check --config ~/.cursor/mcp.json    the file of another client"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub check [--config F] [--strict] [--json]`."""
     add_config_arguments(parser)
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all fail")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 1 on any warning, and if any server fails, not only if all fail",
+    )
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Returns 1 if no server works, a required one fails, a file of tools is left out, or names conflict and must not.
 
-    With `--strict` one server that fails is enough.
+    With `--strict` one warning, or one server that fails, is enough.
 
     Raises:
         ConfigError: the file is not valid, or has a `listen` but could not be served over a network.
@@ -56,9 +60,8 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
     else:
         _print_table(report.servers)
         _print_findings(report.items)
-        for location, members in report.strangers.items():
-            names = ", ".join(printable(member) for member in members)
-            print(f"error: {location}: {with_code(f'no server has {names}', MEMBER_UNKNOWN)}")
+        for name in report.unmatched:
+            print(f"error: {printable(name.key, 300)}: {with_code(name.text)}")
         if report.failed:
             print(with_code(f"failed: required and not available: {', '.join(report.failed)}", REQUIRED_FAILED))
         if report.working:
@@ -67,7 +70,8 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
         if report.enabled_count:
             plural = "s" if report.enabled_count != 1 else ""
             print(f"{report.working} of {report.enabled_count} server{plural} work{'' if plural else 's'}")
-    return FAILED if report.is_bad(strict=strict) else OK
+    warned = strict and (loaded.messages or loaded.advice)
+    return FAILED if warned or report.is_bad(strict=strict) else OK
 
 
 def _as_json(report: ServerReport) -> dict[str, Any]:
@@ -75,7 +79,7 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
         "servers": report.servers,
         "findings": report.items,
         "failed": report.failed,
-        "strangers": report.strangers,
+        "unmatched": [{"key": name.key, "name": name.name, "hint": name.hint} for name in report.unmatched],
         "working": report.working,
         "of": report.enabled_count,
         "left_out": report.left_out,

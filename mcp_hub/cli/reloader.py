@@ -165,7 +165,8 @@ class Reloader:
     """Reloads the configuration of a hub, and applies it if it is valid.
 
     `select` returns the selection for a configuration or raises ConfigError. `say` shows the user a line. `on_load`
-    gets each new configuration before it is applied, so that the log knows its secrets.
+    gets each new configuration before it is applied, so that the log knows its secrets. With `strict` a configuration
+    with warnings is not valid.
     """
 
     def __init__(
@@ -175,12 +176,15 @@ class Reloader:
         select: Callable[[Config], Selection],
         say: Callable[[str], None],
         on_load: Callable[[Config], None],
+        *,
+        strict: bool = False,
     ) -> None:
         self._hub = hub
         self._loaded = first
         self._select = select
         self._say = say
         self._on_load = on_load
+        self._strict = strict
         self.listener: ListenerSettings | None = None
         """The settings of the listener; None over stdio."""
         self.announced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -260,8 +264,7 @@ class Reloader:
         if path is None:
             return False
         try:
-            overlays, found = self._hub.config.overlays, self._loaded.found
-            loaded = await asyncio.to_thread(read_config, path, os.environ, overlays=overlays, found=found)
+            loaded = await asyncio.to_thread(self._read, path)
             selection = self._select(loaded.config)
             listen = self.listener.resolve(loaded.config) if self.listener is not None else self._hub.config.listen
         except ConfigError as error:
@@ -305,6 +308,13 @@ class Reloader:
         )
         self._say(log_line("info", f"loaded {_names(loaded.config)} again: {printable(summary, MAX_LINE)}"))
         return True
+
+    def _read(self, path: Path) -> LoadedConfig:
+        overlays, found = self._hub.config.overlays, self._loaded.found
+        loaded = read_config(path, os.environ, overlays=overlays, found=found)
+        if self._strict and loaded.messages:
+            raise ConfigError("\n".join(loaded.messages))
+        return loaded
 
     def _refuse(self, error: ConfigError) -> None:
         self.refusal = str(error)

@@ -127,6 +127,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     add_config_arguments(parser)
     add_selection_arguments(parser)
+    text = "do not start, and end, beside any warning, such as a rule whose names match nothing"
+    parser.add_argument("--strict", action="store_true", help=text)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
     text = "list all tools to every client, or a few and a search for others (default: the file's 'expose', else auto)"
     parser.add_argument("--expose", choices=get_args(Exposed), help=text)
@@ -155,7 +157,7 @@ def run(options: argparse.Namespace) -> int:
     network = options.sse or options.http
     if network:
         worker = _worker_place(options)
-        loaded = load_with_files(options, told=worker is not None)
+        loaded = load_with_files(options, told=worker is not None, strict=options.strict)
         config = loaded.config.model_copy(update={"listen": _listen(loaded.config, options)})
         if worker is not None:
             return run_loop(_network(options, loaded, worker.settings(config), worker))
@@ -171,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
 
     found_config(options)  # at a terminal it asks, by stdin
     stdin, stdout = claim()  # before anything can print to stdout
-    return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
+    return run_loop(_stdio(options, load_with_files(options, strict=options.strict), stdin, stdout))
 
 
 def _worker_place(options: argparse.Namespace) -> WorkerPlace | None:
@@ -232,7 +234,7 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
         async with _hub(options, config, records, one_client=True) as hub:
             dispatcher = Dispatcher(hub)
             async with (
-                _required(hub, signals.stop, records) as missing,
+                _required(hub, signals.stop, records, strict=options.strict) as missing,
                 _supervised(options, loaded, dispatcher, signals, records),
             ):
                 await serve_stdio(dispatcher, stdin, stdout, signals.stop)
@@ -256,7 +258,7 @@ async def _network(
             quotas = Quotas(listen, sharing=hub.sharing)
             dispatcher = Dispatcher(hub, quotas)
             async with (
-                _required(hub, signals.stop, records) as missing,
+                _required(hub, signals.stop, records, strict=options.strict) as missing,
                 _supervised(options, loaded, dispatcher, signals, records) as running,
             ):
                 app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
@@ -383,7 +385,14 @@ async def _supervised(
     hub = dispatcher.hub
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
-    reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
+    reloader = Reloader(
+        hub,
+        loaded,
+        lambda config: read_selection(options, config),
+        records.line,
+        hide_secrets_of,
+        strict=options.strict,
+    )
     page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure, _costs))
 
     def facts() -> dict[str, Any]:
@@ -404,9 +413,18 @@ async def _supervised(
             await page.close()
 
 
+_UNMATCHED = "with --strict the hub does not serve while a rule names what no server has"
+
+
 @contextlib.asynccontextmanager
-async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> AsyncIterator[list[str]]:
-    """Stops the hub if required servers fail, and yields their ids. Clients are served meanwhile."""
+async def _required(
+    hub: Engine, stop: asyncio.Event, records: RecordWriter, *, strict: bool
+) -> AsyncIterator[list[str]]:
+    """Stops the hub if required servers fail, and yields their ids. Clients are served meanwhile.
+
+    With `strict`, the block begins when the names in rules have been compared with what servers list. Raises
+    ConfigError if one matches nothing; if that is found later, the hub stops.
+    """
     missing: list[str] = []
 
     async def watch() -> None:
@@ -417,11 +435,25 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
         if missing:
             stop.set()
 
-    watcher = asyncio.get_running_loop().create_task(watch())
+    async def watch_names() -> None:
+        await hub.name_check.found.wait()
+        missing.append("a name in a rule")
+        records.line(log_line("error", codes.with_code(_UNMATCHED, codes.MEMBER_UNKNOWN)))
+        stop.set()
+
+    tasks: list[asyncio.Task[Any]] = [asyncio.get_running_loop().create_task(watch())]
     try:
+        if strict:
+            names = hub.name_check
+            tasks += [asyncio.ensure_future(names.settled()), asyncio.ensure_future(stop.wait())]
+            await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
+            if names.found.is_set():
+                raise ConfigError(_UNMATCHED, codes.MEMBER_UNKNOWN)
+            tasks.append(asyncio.ensure_future(watch_names()))
         yield missing
     finally:
-        watcher.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def _announce(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
+from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, code_of, with_code
 from mcp_hub.config import LoadedConfig, default_path, user_directory
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.dialect import FILE_NAMES
@@ -261,9 +261,12 @@ def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = Fal
 
 
 def load_with_files(
-    options: argparse.Namespace, *, quiet: bool = False, advice: bool = False, told: bool = False
+    options: argparse.Namespace, *, quiet: bool = False, advice: bool = False, told: bool = False, strict: bool = False
 ) -> LoadedConfig:
-    """Does the same as `load`, and also returns the files it read. `told`: another process prints the warnings."""
+    """Does the same as `load`, and also returns the files it read. `told`: another process prints the warnings.
+
+    With `strict`, raises ConfigError after the warnings if there are any.
+    """
     set_up_logging(options.verbose, quiet=quiet)
     found = found_config(options, told=told)
     loaded = read_config(config_path(options), os.environ, overlays=options.overlays, found=found)
@@ -281,6 +284,9 @@ def load_with_files(
     for line in loaded.left_out:
         text = with_code(f"{line}; the file is left out", FILE_LEFT_OUT)
         print(f"{'error' if advice else 'warning'}: {text}", file=sys.stderr)
+    if strict and (messages := loaded.messages):
+        text = "with --strict the hub does not start beside the warnings above"
+        raise ConfigError(text, code_of(messages[0]) or DUPLICATE)
     return loaded
 
 

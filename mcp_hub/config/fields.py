@@ -26,6 +26,7 @@ from mcp_hub.config.dialect import (
 )
 from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.findings import Findings, KeyPath, is_remark, only_known
+from mcp_hub.config.settings import restricting
 from mcp_hub.config.variables import VariableScope
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ _ABSENT_IF_EMPTY: Final = frozenset({
     "api_key", "api_key_header", "bearer_token_env_var", "auth", "transport", "tools_dir", "builtin", "session", "era",
 })  # fmt: skip
 """Keys whose empty value means that they are absent, as templates of clients write every key. No rule is one."""
+_RULES: Final = ("tools", "preset", "validate_arguments", "max_result_bytes", "postprocess", "allow")
+"""Keys of entries that restrict what is allowed and that belong to no single policy."""
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
@@ -248,7 +251,7 @@ def canonical_values(
                 findings.warning(key_path, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
             known_keys = {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *policy_keys}
-            findings.unknown(key_path, known_keys)
+            findings.unknown(key_path, known_keys, {*_RULES, *FILTERS, *restricting(dialect.keys.entry)})
     return fields
 
 
@@ -256,10 +259,12 @@ def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings)
     """Returns the values of `defaults` (1MCP: `serverDefaults`) by canonical key."""
     defaults: dict[str, FieldValue] = {}
     known_keys = DEFAULTS | dialect.keys.defaults
+    rules = {*_RULES, *restricting(dialect.keys.entry)} & known_keys
     for key in ("serverDefaults", "defaults"):
         values = root.get(key)
         if isinstance(values, dict):
-            defaults |= canonical_values(only_known(values, known_keys, (key,), findings), (key,), dialect, findings)
+            known_values = only_known(values, known_keys, (key,), findings, rules)
+            defaults |= canonical_values(known_values, (key,), dialect, findings)
         elif values is not None:
             findings.error((key,), "must be a mapping of keys to values")
     return defaults

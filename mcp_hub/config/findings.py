@@ -27,6 +27,9 @@ REMOVED_ROOTS: Final = {
 """Keys of the root that the hub once had -> what to write in their place."""
 _PLAIN_KEY: Final = re.compile(r"[^\s.:\[\]'\"]+")
 _MIN_SIMILARITY: Final = 0.7
+MAX_EDITS: Final = 2
+_SHORT: Final = 4
+"""Letters of keys that are another word when two letters change."""
 
 
 def dotted(at: KeyPath) -> str:
@@ -46,6 +49,29 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
     folded = {name.lower(): name for name in sorted(known)}
     matches = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=_MIN_SIMILARITY)
     return folded[matches[0]] if matches else None
+
+
+def misspelt(key: str, known: Iterable[str]) -> str | None:
+    """Returns the known key that `key` is but for one or two letters, their order or case; None if there is none."""
+    folded = key.lower().replace("-", "_")
+    distances = {name: _edits(folded, name.lower()) for name in known if abs(len(name) - len(key)) <= MAX_EDITS}
+    close = [name for name, edits in distances.items() if edits <= (MAX_EDITS if len(name) > _SHORT else 1)]
+    return min(close, key=lambda name: (distances[name], name), default=None)
+
+
+def _edits(text: str, other: str) -> int:
+    """Returns how many letters must be added, taken away, replaced or exchanged with their neighbour."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(text):
+        following = [i + 1]
+        for j, wanted in enumerate(other):
+            edits = min(row[j] + (letter != wanted), row[j + 1] + 1, following[j] + 1)
+            if i and j and letter == other[j - 1] and text[i - 1] == wanted:
+                edits = min(edits, before[j - 1] + 1)
+            following.append(edits)
+        before, row = row, following
+    return row[-1]
 
 
 Place = Callable[[KeyPath], tuple[str, int | None]]
@@ -88,8 +114,14 @@ class Findings:
         """Adds advice about the key at `at`."""
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text, code))
 
-    def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
-        """Warns that the key at `at` is unknown, and names its right place, or a known key of similar name."""
+    def unknown(self, at: KeyPath, known: Iterable[str], rules: Iterable[str] = ()) -> None:
+        """Warns that the key at `at` is unknown, and names its right place, or a known key of similar name.
+
+        A misspelling of one of the `rules` is an error, as nothing would be refused.
+        """
+        if (rule := misspelt(str(at[-1]), rules)) is not None:
+            self.error(at, f"is not known; did you mean '{rule}'?", codes.KEY_UNKNOWN)
+            return
         if (location := _ELSEWHERE.get(str(at[-1]))) is not None:
             text = f"{dotted(at)} has no effect here; write it as {location}"
             self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
@@ -162,12 +194,14 @@ def _location(finding: FileFinding) -> str:
     return finding.file if finding.line is None else f"{finding.file}:{finding.line}"
 
 
-def only_known(values: Mapping[str, Any], known: Iterable[str], at: KeyPath, findings: Findings) -> dict[str, Any]:
-    """Returns `values` without the keys that are not `known`, and warns of each of those."""
+def only_known(
+    values: Mapping[str, Any], known: Iterable[str], at: KeyPath, findings: Findings, rules: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Returns `values` without the keys that are not `known`, and warns of each of those (`Findings.unknown`)."""
     names = set(known)
     for key in values:
         if key not in names and not is_remark(key):
-            findings.unknown((*at, key), names)
+            findings.unknown((*at, key), names, rules)
     return {key: value for key, value in values.items() if key in names}
 
 

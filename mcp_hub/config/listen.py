@@ -9,7 +9,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -153,6 +153,8 @@ def _delay(value: Any) -> float:
 class CallerLimits(Frozen):
     """The limits of one principal. Beyond them a call is answered with `overloaded`, a new session with 429."""
 
+    RESTRICTS: ClassVar[bool] = True
+
     sessions: Annotated[int, Meta(ge=1)] = 2000
     """Sessions of the handshake era, SSE streams and open `subscriptions/listen`, together."""
     calls: Annotated[int, Meta(ge=1)] = 1024
@@ -174,6 +176,8 @@ class UnreadLimits(Frozen):
 
 class NamedPrincipal(Frozen):
     """A principal with a token of its own."""
+
+    RESTRICTS: ClassVar[bool] = True
 
     token: SecretStr | None = None
     """Its bearer token; None: it authenticates by a client certificate (`tls.client_ca`)."""
@@ -323,7 +327,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     if not isinstance(value, dict):
         fields.error(field.at, "must be a mapping with " + ", ".join(Listen.model_fields))
         return None
-    known_values = only_known(value, Listen.model_fields, field.at, findings)
+    known_values = only_known(value, Listen.model_fields, field.at, findings, Listen.model_fields)
     inner = fields.inner({name: FieldValue(item, (*field.at, name)) for name, item in known_values.items()})
     token = inner.text("token")
     if token is not None and not token.strip():

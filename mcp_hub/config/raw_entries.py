@@ -21,7 +21,7 @@ from mcp_hub.config.host_rules import (
     opencode_denied_tools,
     without_parts_of_goose,
 )
-from mcp_hub.config.settings import KeyTable
+from mcp_hub.config.settings import KeyTable, restricting
 from mcp_hub.text import printable
 
 _GEMINI_ENTRY: Final = frozenset({"httpUrl", "includeTools", "excludeTools", "trust"})
@@ -177,6 +177,10 @@ def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+_RULES: Final = frozenset({"listen", "profiles", "tool_sets", "defaults"})
+"""Keys of the root that restrict what is allowed and that belong to no single policy."""
+
+
 def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
     """Warns about unknown root keys. In a file of another host, only those that resemble a key of the hub."""
     hub_keys = ROOT_KEYS | keys.root_names
@@ -184,7 +188,8 @@ def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, 
     is_own_file, resembled = roots in ([], ["servers"]), hub_keys | REMOVED_ROOTS.keys()
     for key in tree:
         if key not in known_keys and not is_remark(key) and (is_own_file or nearest(key, resembled)):
-            findings.unknown((key,), hub_keys | set(roots or ROOTS))
+            rules = restricting(keys.root) | _RULES if is_own_file else ()
+            findings.unknown((key,), hub_keys | set(roots or ROOTS), rules)
 
 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:

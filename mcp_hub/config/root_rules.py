@@ -131,6 +131,8 @@ class ToolGroupSettings(Frozen):
 class ProfileSettings(Frozen):
     """What one kind of user sees: tool sets and single tools, merged."""
 
+    RESTRICTS: ClassVar[bool] = True
+
     name: str
     tool_sets: tuple[str, ...] = ()
     """Names of tool sets."""
@@ -210,6 +212,11 @@ def read_root_rules(
     if rules.get("search") is not None:
         warn_if_missing("search", ("search",), findings)
     return {name: value for name, value in rules.items() if value is not None}
+
+
+def not_by_default(tools: Iterable[str]) -> tuple[str, ...]:
+    """Returns the tools without those that settings about scraping have by default."""
+    return tuple(name for name in tools if name not in SCRAPE_TOOLS)
 
 
 def _store_value(root: Mapping[str, FieldValue]) -> FieldValue | None:

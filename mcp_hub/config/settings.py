@@ -88,6 +88,8 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
     """The values that `off` stands for in a file; None if `off` is not allowed."""
     NUMBER: ClassVar[str | None] = None
     """The field that a plain number in a file stands for."""
+    RESTRICTS: ClassVar[bool] = False
+    """Whether its keys restrict what is allowed, so that a misspelt one is an error."""
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
@@ -154,7 +156,7 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
         shorthand = " or 'off'" if model.OFF is not None else ""
         findings.error(at, f"must be a mapping with {', '.join(model.model_fields)}{shorthand}")
         return None
-    known_values = only_known(value, model.model_fields, at, findings)
+    known_values = only_known(value, model.model_fields, at, findings, model.model_fields if model.RESTRICTS else ())
     try:
         return model.model_validate(
             {key: as_list(model, key, item) for key, item in known_values.items() if item is not None}
@@ -195,6 +197,8 @@ class EntryKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """Further names of the key."""
     in_defaults: bool = False
     """Whether `defaults` may set it for all entries."""
+    restricts: bool = False
+    """Whether it restricts what is allowed, so that a misspelt key is an error."""
 
     def of(self, server: Server) -> T:
         """Returns the setting of an entry."""
@@ -217,6 +221,8 @@ class RootKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """Further names of the key."""
     needs_restart: bool = False
     """Whether a change takes effect with the next start only."""
+    restricts: bool = False
+    """Whether it restricts what is allowed, so that a misspelt key is an error."""
 
     def of(self, config: Config) -> T:
         """Returns the setting of a configuration."""
@@ -261,6 +267,11 @@ class KeyTable(msgspec.Struct, frozen=True, dict=True):
     def defaults(self) -> frozenset[str]:
         """Keys, in all spellings, that `defaults` may set."""
         return frozenset(spelling for key in self.entry if key.in_defaults for spelling in (key.name, *key.spellings))
+
+
+def restricting(keys: Iterable[EntryKey[Any] | RootKey[Any]]) -> frozenset[str]:
+    """Returns the names of the keys that restrict something, in all spellings."""
+    return frozenset(name for key in keys if key.restricts for name in (key.name, *key.spellings))
 
 
 def model_key(model: type[M]) -> ReadKey[M]:

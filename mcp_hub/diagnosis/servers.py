@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,6 @@ from mcp_hub import codes
 from mcp_hub.codes import code_of
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.commands import CommandNotFound
-from mcp_hub.config.models import Config
-from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.client_lists import clients_to_report
@@ -21,9 +19,7 @@ from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import rows_of
 from mcp_hub.observability.stalls import run_for
-from mcp_hub.policy.confirm import CONFIRM, CONFIRM_OF_SERVER, named_tools
-from mcp_hub.policy.fallback import FALLBACK
-from mcp_hub.policy.guard import GUARD
+from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, mend
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
@@ -47,8 +43,8 @@ class ServerReport(msgspec.Struct, frozen=True):
     servers: list[Json]
     """The facts about each server."""
     items: list[FindingRow]
-    strangers: dict[str, tuple[str, ...]]
-    """Place in the configuration -> members of a set, profile or group that no server lists."""
+    unmatched: tuple[UnmatchedName, ...]
+    """The names in rules that match nothing."""
     left_out: list[str]
     """The errors of files that were left out."""
     listed_to: list[Json]
@@ -82,9 +78,12 @@ class ServerReport(msgspec.Struct, frozen=True):
         return sum(fact["state"] in CONNECTED_STATES for fact in self.servers)
 
     def is_bad(self, *, strict: bool) -> bool:
-        """Returns whether `check` fails. With `strict` one server that does not work is enough."""
-        incomplete = (self.enabled_count and not self.working) or (strict and self.working < self.enabled_count)
-        return bool(self.failed or self.forbidden or self.strangers or self.broken or incomplete)
+        """Returns whether `check` fails. With `strict` one warning, or one server that does not work, is enough."""
+        working_needed = self.enabled_count if strict else min(self.enabled_count, 1)
+        warned = strict and (self.items or any(fact["incomplete"] for fact in self.servers))
+        return bool(
+            self.failed or self.forbidden or self.unmatched or self.broken or warned or self.working < working_needed
+        )
 
 
 async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[None]]) -> ServerReport:
@@ -113,9 +112,8 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         listed = rows_of(catalogs, clients_to_report())
         rewritten = catalogs.client_schemas.facts(catalogs.everybodys)
         tokens = token_costs(hub, count_calls(config))
-        return ServerReport(
-            facts, items, _strangers(config, hub), left_out, listed, rewritten, tokens, broken or bool(left_out)
-        )
+        unmatched = await hub.name_check.unmatched()
+        return ServerReport(facts, items, unmatched, left_out, listed, rewritten, tokens, broken or bool(left_out))
 
 
 def _keep_catalogs(hub: Engine) -> None:
@@ -127,29 +125,6 @@ def _keep_catalogs(hub: Engine) -> None:
         if agreement is not None and upstream.state in CONNECTED_STATES and not upstream.lists.shortfalls:
             lists = {kind.name: upstream.lists.items.get(kind, []) for kind in KINDS}
             cache.save(upstream.server, agreement.to_cache(lists))
-
-
-def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
-    members_by_key = {f"tool_sets.{tool_set.name}": tool_set.tools for tool_set in config.tool_sets}
-    members_by_key |= {f"profiles.{profile.name}": profile.tools for profile in config.profiles}
-    members_by_key |= {f"profiles.{profile.name}.confirm": named_tools(profile.confirm) for profile in config.profiles}
-    members_by_key |= {f"groups.{group.name}": group.tools for group in config.groups}
-    members_by_key["expose_always"] = config.expose.always
-    members_by_key["confirm"] = named_tools(CONFIRM.of(config))
-    guard = GUARD.of(config)
-    members_by_key["guard.tools"] = _not_by_default(guard.tools)
-    members_by_key["guard.filter_results"] = guard.filter_results
-    members_by_key["fallback.tools"] = _not_by_default(FALLBACK.of(config).tools)
-    unknown_members = {key: hub.generation.unmatched_members(members) for key, members in members_by_key.items()}
-    for server in config.servers:
-        confirmed_tools = named_tools(CONFIRM_OF_SERVER.of(server))
-        unknown_members[f"servers.{server.id}.confirm"] = hub.generation.unmatched_members(confirmed_tools, server.id)
-    return {key: members for key, members in unknown_members.items() if members}
-
-
-def _not_by_default(tools: Iterable[str]) -> tuple[str, ...]:
-    """Returns the tools without those that the setting has by default."""
-    return tuple(name for name in tools if name not in SCRAPE_TOOLS)
 
 
 def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
@@ -250,9 +225,7 @@ def server_section(report: ServerReport) -> Section:
     for item in report.items:
         level = fail if item["severity"] == "error" else warn
         findings.append(level(item["server"], f"{item['kind']} {item['name']}: {item['problem']}", item["code"]))
-    for key, members in report.strangers.items():
-        names = ", ".join(printable(member) for member in members)
-        findings.append(fail(key, f"no server has {names}", codes.MEMBER_UNKNOWN))
+    findings += [fail(printable(name.key, 300), name.text) for name in report.unmatched]
     if not report.servers:
         findings.append(warn("servers", "none is configured", codes.FILE_EMPTY))
     return Section("Servers", tuple(findings))

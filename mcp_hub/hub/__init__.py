@@ -17,6 +17,7 @@ from mcp_hub.hub.client_schemas import adapt_schemas
 from mcp_hub.hub.composition import EngineOptions, compose
 from mcp_hub.hub.exposure import OWN_NAMES, expose, own_route
 from mcp_hub.hub.generations import Generation
+from mcp_hub.hub.name_check import NameCheck
 from mcp_hub.hub.own_tools import CODE_RUN, OwnTools
 from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
 from mcp_hub.policy import Call, Json, NewlyListedTool, unknown_name
@@ -74,6 +75,7 @@ class Engine:
         self.nesting, self.switch, self.approvals = parts.place, parts.switch, services.approvals
         self.sharing, self.used_labels = services.sharing, services.used
         self._generations, self._screening = parts.generations, parts.screening
+        self.name_check = NameCheck(parts.generations)
         ancestry = services.ancestry
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
         """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
@@ -188,6 +190,7 @@ class Engine:
         """Stops all upstreams at the same time, and ends what is left of their processes. Idempotent."""
         self.catalogs.close()
         self._screening.close()
+        self.name_check.close()
         if self._refresh_timer is not None:
             self._refresh_timer.cancel()
         await self._own_tools.close()
@@ -203,7 +206,7 @@ class Engine:
             upstream.wake()
 
     def _on_built(self) -> None:
-        self.generation.report_unmatched_members()
+        self.name_check.soon()
         self._screening.soon()
         self.nesting.built()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
-from mcp_hub.policy.selection import Selection, unmatched_members
+from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind, name_of
 from mcp_hub.security.private_files import PendingWrites
@@ -38,7 +38,7 @@ from mcp_hub.transport.children import Children
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.attribution import ClientRegistry
 from mcp_hub.upstream.catalog_cache import CatalogCache
-from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount, StartLimiter
+from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
@@ -128,7 +128,6 @@ class Generation:
         self.tracing: SpanTracing | None = None
         """Generations with the same settings share it; None: calls are not traced."""
         self.calls = ReferenceCount()
-        self._reported_unmatched = False
 
     def exchange(self, upstream: Upstream) -> Upstream:
         """Replaces the upstream of the same id, and returns the former one."""
@@ -176,30 +175,6 @@ class Generation:
                 if exposed in listed and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
                     return reason
         return None
-
-    def unmatched_members(self, members: Iterable[str], of: str | None = None) -> tuple[str, ...]:
-        """Returns the members of tool sets that no server lists; () while one that may list some is unconnected.
-
-        With `of`, they are members of this server.
-        """
-        upstreams = [upstream for id, upstream in self.upstreams.items() if of in (None, id)]
-        if any(u.error is not None or u.state not in CONNECTED_STATES for u in upstreams if u.server.enabled):
-            return ()
-        listed = [
-            (upstream.server, tool["name"])
-            for upstream in upstreams
-            for tool in upstream.lists.items.get(TOOLS, ())
-            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
-        ]
-        return unmatched_members(members, listed)
-
-    def report_unmatched_members(self) -> None:
-        """Warns once, when all servers have been tried, of selected tools that no server lists."""
-        members = self.selection.members or ()
-        if members and all(u.attempted.is_set() for u in self.upstreams.values()) and not self._reported_unmatched:
-            self._reported_unmatched = True
-            for member in self.unmatched_members(members):
-                log.warning("%s: no server has a tool %r", self.selection.name, member)
 
 
 class RetiringResources:

@@ -166,7 +166,8 @@ Listed = Callable[[Route, Hashable | None], Json | None]
 class ConfiguredPart(Protocol):
     """An object that exists once for each configuration: a policy of the chain, or a part of one.
 
-    If its settings are in configuration files, the class attribute `keys` has their keys.
+    If its settings are in configuration files, the class attribute `keys` has their keys. If they name tools or other
+    items, a static method `rule_names(config)` yields the names, as `rule_names.RuleNames`.
     """
 
     @classmethod

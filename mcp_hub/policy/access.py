@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
@@ -15,10 +15,11 @@ from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.pins import PINS, PINS_OF_SERVER, PinReview
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.screen import SCREEN, SCREEN_OF_SERVER, ScreenReview
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values, with_values
-from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
 from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security import profile_of
 
@@ -75,7 +76,9 @@ def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
     return (server, name or "*") if slash else ("*", item)
 
 
-BLACKLIST: Final[RootKey[Blacklist]] = RootKey("blacklist", _read_blacklist, (), spellings=("tool_blacklist",))
+BLACKLIST: Final[RootKey[Blacklist]] = RootKey(
+    "blacklist", _read_blacklist, (), spellings=("tool_blacklist",), restricts=True
+)
 """Tools, prompts and resources that nobody may use: patterns `[server, tool]`, `server/tool` or `server/URI`."""
 
 
@@ -166,6 +169,27 @@ class Access(Policy):
         """Decisions by upstream, since those of one upstream change together."""
         self._skills: dict[str, dict[tuple[str, str | None], str | None]] = {}
         """Decisions about listed skills, by upstream: a skill is refused if one of its files is."""
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the names in the blacklist, in filters, and in what selects tools."""
+        for server_pattern, name in BLACKLIST.of(config):
+            yield RuleNames("blacklist", (name,), server_pattern, KINDS)
+        for server in config.servers:
+            for filtered, filter in server.filters.items():
+                kinds = tuple(kind for kind, name in _FILTER_OF_KIND.items() if name == filtered)
+                yield RuleNames(f"servers.{server.id}.enable_{filtered}", filter.allow or (), server.id, kinds)
+                yield RuleNames(f"servers.{server.id}.disable_{filtered}", filter.deny, server.id, kinds)
+                yield RuleNames(f"servers.{server.id}.include_tags", filter.allow_tags or (), server.id, form="tag")
+                yield RuleNames(f"servers.{server.id}.exclude_tags", filter.deny_tags, server.id, form="tag")
+        for tool_set in config.tool_sets:
+            yield RuleNames(f"tool_sets.{tool_set.name}", tool_set.tools, form="member")
+        for profile in config.profiles:
+            yield RuleNames(f"profiles.{profile.name}", profile.tools, form="member")
+            yield RuleNames(f"profiles.{profile.name}.tags", profile.tags, form="tag")
+        for group in config.groups:
+            yield RuleNames(f"groups.{group.name}", group.tools, form="member")
+        yield RuleNames("expose_always", config.expose.always, form="member")
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Access:

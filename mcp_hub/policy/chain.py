@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.config.models import Config
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.policy import Call, Chain, Json, NewlyListedTool, Next, Policy, PolicyParts, compose
 from mcp_hub.policy.access import Access
@@ -22,6 +23,7 @@ from mcp_hub.policy.pins import PinReview
 from mcp_hub.policy.presentation import Presentation, Preset
 from mcp_hub.policy.read_only import ReadOnly
 from mcp_hub.policy.retry import RetryPolicy
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.shape_result import ShapeResult
 from mcp_hub.policy.trace import Trace
@@ -140,6 +142,13 @@ POLICIES: Final[tuple[type[Policy], ...]] = (
 """The policies from the outermost to the innermost. `Spans` comes before them if calls are traced."""
 KEYS: Final = KeyTable.of(key for policy in POLICIES for key in getattr(policy, "keys", ()))
 """The keys of configuration files that belong to policies."""
+
+
+def rule_names(config: Config) -> tuple[RuleNames, ...]:
+    """Returns the names in all rules of a configuration."""
+    policies = (policy for policy in POLICIES if hasattr(policy, "rule_names"))
+    return tuple(names for policy in policies for names in policy.rule_names(config) if names.names)
+
 
 MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 

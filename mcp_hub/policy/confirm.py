@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final
 
@@ -34,6 +34,7 @@ from mcp_hub.policy.approvals import (
 )
 from mcp_hub.policy.call_record import Shown
 from mcp_hub.policy.presentation import Preset
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
@@ -72,6 +73,8 @@ def _read_patterns(field: FieldValue, reading: KeyReading) -> tuple[str, ...] | 
 class CodeModeSettings(Frozen):
     """Code mode: programs of models that call tools, and what they may do without asking."""
 
+    RESTRICTS: ClassVar[bool] = True
+
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = False
@@ -95,11 +98,11 @@ def _read_code_mode(field: FieldValue, reading: KeyReading) -> CodeModeSettings 
     return settings
 
 
-CONFIRM: Final[RootKey[tuple[str, ...]]] = RootKey("confirm", _read_patterns, ())
+CONFIRM: Final[RootKey[tuple[str, ...]]] = RootKey("confirm", _read_patterns, (), restricts=True)
 """Tools that a person confirms before each call: `destructive`, `server/tool` patterns, own or exposed names."""
-CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_patterns, ())
+CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_patterns, (), restricts=True)
 """Its tools that a person confirms before each call: `destructive`, or patterns over their names."""
-CODE_MODE: Final = RootKey("code_mode", _read_code_mode, CodeModeSettings())
+CODE_MODE: Final = RootKey("code_mode", _read_code_mode, CodeModeSettings(), restricts=True)
 
 
 def named_tools(entries: Iterable[str]) -> tuple[str, ...]:
@@ -168,6 +171,16 @@ class Confirm(Policy):
             for profile in config.profiles
             if profile.confirm
         }
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the tools that lists of `confirm` name."""
+        yield RuleNames("confirm", named_tools(CONFIRM.of(config)), form="member")
+        for profile in config.profiles:
+            yield RuleNames(f"profiles.{profile.name}.confirm", named_tools(profile.confirm), form="member")
+        for server in config.servers:
+            names = named_tools(CONFIRM_OF_SERVER.of(server))
+            yield RuleNames(f"servers.{server.id}.confirm", names, server.id, form="member")
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Confirm:

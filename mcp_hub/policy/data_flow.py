@@ -6,22 +6,23 @@ With all three, content written by a stranger can make a model send private data
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from mcp_hub.catalog import Route
 from mcp_hub.catalog.names import EXPRESSION
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, mode_key
 from mcp_hub.errors import CallError, PermissionDenied
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import Patterns
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
-from mcp_hub.protocol.kinds import TEMPLATES
+from mcp_hub.protocol.kinds import KINDS, TEMPLATES
 from mcp_hub.security.lru import Lru
 
 Label = Literal["reads_private", "reads_untrusted", "writes_external"]
@@ -38,6 +39,8 @@ ALL: Final[frozenset[Label]] = frozenset(get_args(Label))
 
 class FlowSettings(Frozen):
     """Flows: which labels of tools one session may combine."""
+
+    RESTRICTS: ClassVar[bool] = True
 
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
 
@@ -68,8 +71,8 @@ def _read_labels(field: FieldValue, reading: KeyReading) -> Labels:
     return labels
 
 
-FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings())
-LABELS: Final[EntryKey[Labels]] = EntryKey("labels", _read_labels, {})
+FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings(), restricts=True)
+LABELS: Final[EntryKey[Labels]] = EntryKey("labels", _read_labels, {}, restricts=True)
 """What its tools do, for `flows`: `reads_private`, `reads_untrusted`, `writes_external`; a list, or a mapping of these
 to names."""
 
@@ -162,6 +165,13 @@ class FlowPolicy(Policy):
             for id, server in servers.items()
         }
         self._used = used
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the names that labels apply to."""
+        for server in config.servers:
+            for label, names in LABELS.of(server).items():
+                yield RuleNames(f"servers.{server.id}.labels.{label}", names, server.id, KINDS)
 
     @classmethod
     def of(cls, parts: PolicyParts) -> FlowPolicy:

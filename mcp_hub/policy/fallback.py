@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
-from mcp_hub.config.models import Server
-from mcp_hub.config.root_rules import SCRAPE_TOOLS, WEB_KEYS_OF_FALLBACK, warn_if_missing
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.root_rules import SCRAPE_TOOLS, WEB_KEYS_OF_FALLBACK, not_by_default, warn_if_missing
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import (
     CallError,
@@ -22,6 +22,7 @@ from mcp_hub.errors import (
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, without_output_schema
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.guard import GuardBlocked
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.protocol.kinds import TOOLS
 
@@ -68,6 +69,11 @@ class FallbackPolicy(Policy):
         self._rules = fallback
         self._tools = ToolNames(fallback.tools, servers)
         self._scrape = scrape
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the scraping tools that the configuration names."""
+        yield RuleNames("fallback.tools", not_by_default(FALLBACK.of(config).tools), form="member")
 
     @classmethod
     def of(cls, parts: PolicyParts) -> FallbackPolicy:

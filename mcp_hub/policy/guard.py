@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.fields import FieldValue
-from mcp_hub.config.models import Server
-from mcp_hub.config.root_rules import SCRAPE_TOOLS
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.root_rules import SCRAPE_TOOLS, not_by_default
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts, unknown_name
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.uri_rules import completed_route, completed_values, decoded, with_values
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
@@ -29,6 +30,8 @@ META_KEY: Final = "mcp-hub/guard"
 
 class GuardSettings(Frozen):
     """The guard: URLs that tools must not be used for."""
+
+    RESTRICTS: ClassVar[bool] = True
 
     OFF: ClassVar[Mapping[str, Any]] = {"huggingface": False}
 
@@ -63,7 +66,7 @@ def _read(field: FieldValue, reading: KeyReading) -> GuardSettings | None:
     return read_model(GuardSettings, value, field.at, reading.findings)
 
 
-GUARD: Final = RootKey("guard", _read, GuardSettings())
+GUARD: Final = RootKey("guard", _read, GuardSettings(), restricts=True)
 
 
 def url_rules(guard: GuardSettings) -> UrlRules:
@@ -86,6 +89,13 @@ class UrlGuard(Policy):
         self._tools = ToolNames(guard.tools, servers)
         self._browsers = frozenset(server.id for server in servers.values() if server.browser)
         self._message = guard.message
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the guarded tools that the configuration names, and those whose results are filtered."""
+        guard = GUARD.of(config)
+        yield RuleNames("guard.tools", not_by_default(guard.tools), form="member")
+        yield RuleNames("guard.filter_results", guard.filter_results, form="member")
 
     @classmethod
     def of(cls, parts: PolicyParts) -> UrlGuard:

@@ -36,7 +36,7 @@ class LimitSettings(Frozen):
     """Calls per second of one caller."""
 
 
-LIMITS: Final = EntryKey("limits", model_key(LimitSettings), LimitSettings(), in_defaults=True)
+LIMITS: Final = EntryKey("limits", model_key(LimitSettings), LimitSettings(), in_defaults=True, restricts=True)
 
 
 class QueuedCall(NamedTuple):

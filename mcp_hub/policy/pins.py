@@ -51,6 +51,8 @@ PinMode = Literal["off", "warn", "enforce"]
 class PinSettings(Frozen):
     """Pins: whether what servers list is compared with the record of `mcp-hub pin`."""
 
+    RESTRICTS: ClassVar[bool] = True
+
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
 
     mode: PinMode = "off"
@@ -75,8 +77,8 @@ def _read_mode(field: FieldValue, reading: KeyReading) -> PinMode | None:
     return modes[modes.index(mode)]
 
 
-PINS: Final = RootKey("pins", _read, PinSettings())
-PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", _read_mode, None)
+PINS: Final = RootKey("pins", _read, PinSettings(), restricts=True)
+PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", _read_mode, None, restricts=True)
 """The mode of this server, `off`, `warn` or `enforce`; None: that of the root."""
 
 

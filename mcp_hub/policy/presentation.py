@@ -13,12 +13,13 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.catalog.token_estimate import cut_to_tokens
 from mcp_hub.config.entry_rules import SchemaForm
 from mcp_hub.config.field_types import DescriptionLength, check_of, parse_description_length
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, RootKey, parsed_key
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Listed, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.schema.schema_edits import (
@@ -238,6 +239,15 @@ class Presentation(Policy):
         self._changed: Lru[tuple[Route, int], tuple[Json, Json]] = Lru(MAX_CHANGED)
         """By route and identity of the listed schema: that schema, which keeps its id from another one, and the changed
         one. A server may list the same tool with other schemas to other callers."""
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the tools that have rules, and their preset arguments."""
+        for server in config.servers:
+            for tools, rules in server.tools.items():
+                key = f"servers.{server.id}." + ("preset" if rules.model_fields_set == {"preset"} else "tools")
+                yield RuleNames(key, (tools,), server.id)
+                yield RuleNames(f"{key}.{tools}", tuple(rules.preset), server.id, form="argument", of_tools=tools)
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Presentation:

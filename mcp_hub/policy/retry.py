@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -13,11 +13,12 @@ from msgspec import Meta
 
 from mcp_hub.catalog.exposed_ids import TASK_UPDATE
 from mcp_hub.config.field_types import Duration
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import NotConnected, ServerUnavailable
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
+from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.protocol.kinds import TOOLS, hints_of
 
 BUDGET_AT_REST: Final = 10.0
@@ -29,6 +30,8 @@ MOST_STARTS: Final = 2
 
 class RetrySettings(Frozen):
     """Retries of failed calls that cannot do harm."""
+
+    RESTRICTS: ClassVar[bool] = True
 
     OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
 
@@ -47,7 +50,7 @@ class RetrySettings(Frozen):
 
 
 _RANDOM: Final = random.Random()
-RETRY: Final = EntryKey("retry", model_key(RetrySettings), RetrySettings(), in_defaults=True)
+RETRY: Final = EntryKey("retry", model_key(RetrySettings), RetrySettings(), in_defaults=True, restricts=True)
 
 
 class _RetryBudget(msgspec.Struct):
@@ -89,6 +92,16 @@ class RetryPolicy(Policy):
         self._clock = clock
         self._sleep = sleep
         self._draw = draw
+
+    @staticmethod
+    def rule_names(config: Config) -> Iterator[RuleNames]:
+        """Yields the tools whose calls may be repeated; those of `defaults` need to be tools of one server only."""
+        common = config.defaults.get("settings", {}).get(RETRY.name)
+        if common is not None:
+            yield RuleNames("defaults.retry.tools", common.tools)
+        for server in config.servers:
+            if (own := RETRY.of(server)) != common:
+                yield RuleNames(f"servers.{server.id}.retry.tools", own.tools, server.id)
 
     @classmethod
     def of(cls, parts: PolicyParts) -> RetryPolicy:

@@ -54,6 +54,8 @@ def _check_rule_names(rules: tuple[str, ...]) -> tuple[str, ...]:
 class ScreenSettings(Frozen):
     """The screen: signs of harm in the texts of servers."""
 
+    RESTRICTS: ClassVar[bool] = True
+
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
 
     mode: ScreenMode = "flag"
@@ -68,8 +70,10 @@ class ScreenSettings(Frozen):
     """The hub reports a description that has more characters than this."""
 
 
-SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings())
-SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey("screen", mode_key(ScreenSettings), None)
+SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings(), restricts=True)
+SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey(
+    "screen", mode_key(ScreenSettings), None, restricts=True
+)
 """Settings of the screen for this server. They take precedence over those of the root."""
 
 

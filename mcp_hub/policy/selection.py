@@ -83,16 +83,17 @@ def matches_tool(patterns: Patterns, server: Server, name: str, prefixes: Prefix
 
     With `prefixes`, no server can take a name that begins as those of another server do. A rule that refuses has none.
     """
-    local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
-    spellings = (
-        f"{server.id}/{name}",
-        names.expose(server.namespace, local),
-        names.expose(server.namespace, name),
-        name,
-    )
     return any(
-        patterns.match(spelling) and not _is_of_another(spelling, server, prefixes) for spelling in (*spellings, local)
+        patterns.match(spelling) and not _is_of_another(spelling, server, prefixes)
+        for spelling in spellings_of(server, name)
     )
+
+
+def spellings_of(server: Server, name: str) -> tuple[str, ...]:
+    """Returns the names by which a member of a tool set may name a tool."""
+    local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
+    exposed = names.expose(server.namespace, local), names.expose(server.namespace, name)
+    return (f"{server.id}/{name}", *exposed, name, local)
 
 
 def _is_of_another(spelling: str, server: Server, prefixes: Prefixes) -> bool:
@@ -120,15 +121,6 @@ class ToolNames:
         return self._patterns.match(route.name) or (
             server is not None and matches_tool(self._patterns, server, route.name)
         )
-
-
-def unmatched_members(members: Iterable[str], tools: Sequence[tuple[Server, str]]) -> tuple[str, ...]:
-    """Returns the members that match none of these tools, each given by its server and original name."""
-    return tuple(
-        member
-        for member in members
-        if not any(matches_tool(Patterns((member,)), server, name) for server, name in tools)
-    )
 
 
 def select(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mcp_hub.schema.argument_readings import may_hold_json
@@ -215,6 +215,30 @@ def _property_removal(schema: Json, name: str) -> Json:
                 for example in sample
             ]
     return changes
+
+
+def property_names(schema: Json, path: Path) -> frozenset[str] | None:
+    """Returns the names of the properties behind `path` in a schema; None if it has none or allows any other name."""
+    visits = _Visits()
+    level = list(_variants(schema, schema, visits))
+    for step in path:
+        inner = [part.get("items") if step == EACH else _object(part.get("properties")).get(step) for part in level]
+        level = [variant for part in inner for variant in _variants(part, schema, visits)]
+    if any(part.get("additionalProperties", False) is not False or "patternProperties" in part for part in level):
+        return None
+    return frozenset(name for part in level for name in _object(part.get("properties"))) or None
+
+
+def _variants(schema: Any, root: Json, visits: _Visits, depth: int = 0) -> Iterator[Json]:
+    """Yields a schema, the target of its reference and its branches."""
+    if not isinstance(schema, dict) or depth > MAX_DEPTH or not visits.count():
+        return
+    yield schema
+    branches = [branch for key in _BRANCHES for branch in _list(schema.get(key))]
+    reference = schema.get("$ref")
+    target = _reference_target(reference, root) if isinstance(reference, str) else None
+    for branch in (target, schema.get("then"), schema.get("else"), *branches):
+        yield from _variants(branch, root, visits, depth + 1)
 
 
 def _reference_target(reference: str, root: Json) -> Json | None:

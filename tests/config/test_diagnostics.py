@@ -45,14 +45,12 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) 
         Namespaces: g
         deadlines: {conect: 3}
         qwertz: 1
-    listen: {prot: 3}
     """
     assert read(tmp_path, text).warnings == (
         "servers.yaml:1: list_wiat is not known; did you mean 'list_wait'?",
         "servers.yaml:5: servers.git.Namespaces is not known; did you mean 'namespace'?",
         "servers.yaml:6: servers.git.deadlines.conect is not known; did you mean 'connect'?",
         "servers.yaml:7: servers.git.qwertz is not known and is ignored",
-        "servers.yaml:8: listen.prot is not known; did you mean 'port'?",
     )
 
 

@@ -183,15 +183,15 @@ def test_a_tool_to_confirm_that_does_not_exist_is_diagnosed(tmp_path: Path) -> N
     path = configured(tmp_path, {"up": entry, "b": fake()}, confirm=["distructive"], profiles={"careful": careful})
     text = said("check", "--config", str(path)).out
     assert f"confirm: no server has distructive [{codes.MEMBER_UNKNOWN}]" in text
-    assert f"servers.up.confirm: no server has eco [{codes.MEMBER_UNKNOWN}]" in text
-    assert f"profiles.careful.confirm: no server has up__ad [{codes.MEMBER_UNKNOWN}]" in text
+    assert f"servers.up.confirm: no server has eco; did you mean echo? [{codes.MEMBER_UNKNOWN}]" in text
+    assert f"profiles.careful.confirm: no server has up__ad; did you mean up__add? [{codes.MEMBER_UNKNOWN}]" in text
 
 
 def test_a_guarded_or_scraping_tool_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
     rules = {"guard": {"tools": ["scrape", "up__echo", "up__eco"]}, "fallback": {"tools": ["up/pge"]}}
     path = configured(tmp_path, {"up": fake()}, **rules)
     text = said("check", "--config", str(path)).out
-    assert f"guard.tools: no server has up__eco [{codes.MEMBER_UNKNOWN}]" in text
+    assert f"guard.tools: no server has up__eco; did you mean up__echo? [{codes.MEMBER_UNKNOWN}]" in text
     assert f"fallback.tools: no server has up/pge [{codes.MEMBER_UNKNOWN}]" in text
 
 

@@ -119,9 +119,10 @@ async def test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_ser
         assert await client.exited() == 1
         await client.until(lambda: any(b"profiles.p" in line for line in client.noise))
         printed = b"".join(client.noise)
-        assert b"error: tool_sets.some: no server has a/ehco, nowhere/*" in printed
+        assert b"error: tool_sets.some: no server has a/ehco; did you mean a/echo?" in printed
+        assert b"error: tool_sets.some: no server has nowhere/*" in printed
         assert b"error: profiles.p: no server has b/nothing" in printed
     async with spawned([*HUB, "serve", "--tool-set", "some", "--config", str(config)]) as client:
         await client.initialize()
         assert await client.tool_names() == ["a__echo"]
-        await client.until(lambda: b"tool set 'some': no server has a tool 'a/ehco'" in client.stderr)
+        await client.until(lambda: b"tool_sets.some: no server has a/ehco" in client.stderr)

@@ -1,0 +1,108 @@
+"""Compares the names in rules with what the servers of the configuration in force list."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mcp_hub.catalog import Route
+from mcp_hub.codes import with_code
+from mcp_hub.hub.generations import Generation, Generations
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy.access import tags_of
+from mcp_hub.policy.chain import rule_names
+from mcp_hub.policy.rule_names import ListedServer, RuleNames, UnmatchedName, unmatched_names
+from mcp_hub.protocol.kinds import TOOLS, Kind, name_of
+from mcp_hub.text import printable
+from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES
+
+log = logging.getLogger("mcp_hub")
+
+AFTER: Final = 1.0
+"""Seconds after a change of the catalog, as several servers connect at the same time."""
+
+Lists = Mapping[Kind, Sequence[Any]]
+
+
+class NameCheck:
+    """Warns of names in rules that match nothing, as such a rule refuses nothing."""
+
+    def __init__(self, generations: Generations) -> None:
+        self._generations = generations
+        self._task: asyncio.Task[None] | None = None
+        self._judged: tuple[int, frozenset[str]] = 0, frozenset()
+        """The generation and its servers that had been listed when its names were compared."""
+        self._reported: set[UnmatchedName] = set()
+        self.found = asyncio.Event()
+        """Whether a name matched nothing."""
+
+    async def unmatched(self) -> tuple[UnmatchedName, ...]:
+        """Returns the names that match nothing of the servers that have been listed until now."""
+        generation = self._generations.current
+        if not (rules := rule_names(generation.config)):
+            return ()
+        lists: dict[str, Lists] = {
+            id: {kind: [*wires, *upstream.caller_lists.items(kind)] for kind, wires in upstream.lists.items.items()}
+            for id, upstream in _listed(generation).items()
+        }
+        return await in_thread(_unmatched, rules, generation, lists)
+
+    async def settled(self) -> None:
+        """Starts all servers, waits until each has connected or failed, and warns of names that match nothing."""
+        for upstream in self._generations.current.upstreams.values():
+            upstream.start_now()
+        for upstream in self._generations.current.upstreams.values():
+            await upstream.attempted.wait()
+        self.report(await self.unmatched())
+
+    def soon(self) -> None:
+        """Compares the names in a second if another server has been listed by then."""
+        if self._task is None or self._task.done():
+            self._task = BACKGROUND.keep("names in rules", self._run)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(AFTER)
+            generation = self._generations.current
+            judged = generation.number, frozenset(_listed(generation))
+            if judged == self._judged:
+                return
+            self._judged = judged
+            self.report(await self.unmatched())
+
+    def report(self, names: Sequence[UnmatchedName]) -> None:
+        """Warns of names, of each once."""
+        for name in names:
+            if name not in self._reported:
+                log.warning("%s: %s", printable(name.key, 300), with_code(name.text))
+                self.found.set()
+        self._reported.update(names)
+
+    def close(self) -> None:
+        """Ends the comparison in the background."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _listed(generation: Generation) -> dict[str, Upstream]:
+    return {id: u for id, u in generation.upstreams.items() if u.error is None and u.state in CONNECTED_STATES}
+
+
+def _unmatched(
+    rules: Sequence[RuleNames], generation: Generation, lists: Mapping[str, Lists]
+) -> tuple[UnmatchedName, ...]:
+    listed = {}
+    for id, wires_by_kind in lists.items():
+        upstream = generation.upstreams[id]
+        items = {
+            kind: {name: wire for wire in wires if (name := name_of(kind, wire))}
+            for kind, wires in wires_by_kind.items()
+        }
+        tags = (tags_of(upstream.server, Route(id, TOOLS, name), wire) for name, wire in items.get(TOOLS, {}).items())
+        incomplete = frozenset(upstream.lists.shortfalls)
+        listed[id] = ListedServer(upstream.server, items, incomplete, frozenset().union(*tags))
+    return unmatched_names(rules, [upstream.server for upstream in generation.upstreams.values()], listed)
