@@ -6,7 +6,7 @@ so that the hidden and the refused items are the same. `chain.POLICIES` fixes th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mcp_hub.policy.fallback import Scrape
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.quotas import Allowance
+    from mcp_hub.policy.rule_names import RuleNames
     from mcp_hub.policy.selection import Selection
     from mcp_hub.policy.shape_result import Function
     from mcp_hub.policy.sharing import Sharing
@@ -139,6 +140,11 @@ class Policy:
         """Makes the policy from the parts of a configuration; those in `POLICIES` have it."""
         raise NotImplementedError
 
+    @staticmethod
+    def rule_names(config: Config) -> Iterable[RuleNames]:
+        """Returns the names in its settings, each of which should match something that a server lists."""
+        return ()
+
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items of one upstream that may be listed: fewer, or with another `local` name or `wire` dict."""
         return items
@@ -166,8 +172,7 @@ Listed = Callable[[Route, Hashable | None], Json | None]
 class ConfiguredPart(Protocol):
     """An object that exists once for each configuration: a policy of the chain, or a part of one.
 
-    If its settings are in configuration files, the class attribute `keys` has their keys. If they name tools or other
-    items, a static method `rule_names(config)` yields the names, as `rule_names.RuleNames`.
+    If its settings are in configuration files, the class attribute `keys` has their keys.
     """
 
     @classmethod

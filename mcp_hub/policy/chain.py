@@ -146,8 +146,7 @@ KEYS: Final = KeyTable.of(key for policy in POLICIES for key in getattr(policy, 
 
 def rule_names(config: Config) -> tuple[RuleNames, ...]:
     """Returns the names in all rules of a configuration."""
-    policies = (policy for policy in POLICIES if hasattr(policy, "rule_names"))
-    return tuple(names for policy in policies for names in policy.rule_names(config) if names.names)
+    return tuple(names for policy in POLICIES for names in policy.rule_names(config) if names.names)
 
 
 MakesTracer = Callable[[], Awaitable["Tracer | None"]]
