@@ -108,10 +108,6 @@ def test_rules_about_a_server_that_is_off_or_gone_are_not_judged(tmp_path: Path)
         ({"listen": {"tokn": "0" * 32}}, {}),
         ({"listen": {"principals": {"ann": {"token": "0" * 32, "profil": "p"}}}}, {}),
         ({"defaults": {"rety": 1}}, {}),
-        ({}, {"disable_tool": ["echo"]}),
-        ({}, {"disabled-tools": ["echo"]}),
-        ({}, {"lables": ["reads_private"]}),
-        ({}, {"prest": {"echo": {"text": "x"}}}),
         ({}, {"tools": {"echo": {"presset": {"text": "x"}}}}),
         ({}, {"retry": {"tool": ["echo"]}}),
     ],
@@ -120,6 +116,22 @@ def test_a_misspelt_key_of_a_rule_is_an_error(tmp_path: Path, root: dict[str, An
     config = configured(tmp_path, {"up": fake(**entry)}, **root)
     done = said("serve", "--config", str(config))
     assert (done.code, done.codes) == (2, {codes.KEY_UNKNOWN})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"disable_tool": ["echo"]},
+        {"disabled-tools": ["echo"]},
+        {"lables": ["reads_private"]},
+        {"prest": {"echo": {"text": "x"}}},
+    ],
+)
+def test_a_misspelt_rule_of_an_entry_switches_its_server_off(tmp_path: Path, entry: dict[str, Any]) -> None:
+    config = configured(tmp_path, {"up": fake(**entry), "other": fake()})
+    done = said("check", "--json", "--config", str(config))
+    (up, other) = json.loads(done.out)["servers"]
+    assert (up["state"], up["code"], other["exposed_tools"] > 0) == ("disabled", codes.KEY_UNKNOWN, True)
 
 
 def test_a_misspelt_key_of_no_rule_is_a_warning(tmp_path: Path) -> None:
