@@ -35,7 +35,8 @@ _CONTAINERS: Final = "docker docker-compose podman podman-compose nerdctl"
 _CLOUD: Final = "kubectl helm k9s oc terraform"
 INHERITED: Final = (
     Inherited("posix", "PATH SHELL TERM", "where programs are, and what they may print"),
-    Inherited("posix", "HOME USER LOGNAME TMPDIR XDG_SESSION_ID XDG_*", "who the user is, and where files are"),
+    Inherited("posix", "HOME USER LOGNAME TMPDIR XDG_SESSION_ID XDG_SESSION_TYPE XDG_SESSION_CLASS XDG_SESSION_DESKTOP "
+        "XDG_*", "who the user is, in which session, and where files are"),
     Inherited("posix", "LANG LANGUAGE LC_* TZ", "language and time zone"),
     Inherited("windows", "PATH PATHEXT SYSTEMROOT SYSTEMDRIVE WINDIR COMSPEC TEMP TMP APPDATA LOCALAPPDATA PROGRAMDATA "
         "PROGRAMFILES PROGRAMFILES(X86) PROGRAMW6432 HOMEDRIVE HOMEPATH USERPROFILE USERNAME PROCESSOR_ARCHITECTURE "
@@ -74,8 +75,10 @@ INHERITED: Final = (
     Inherited("programs", "DBUS_SESSION_BUS_ADDRESS", "the keyring, and the programs and notifications of the desktop",
         f"flatpak gdbus busctl systemd-run secret-tool {_CONTAINERS}", "D-?Bus|session bus"),
     Inherited("never", "_ __* PWD OLDPWD SHLVL HOSTNAME HOST MAIL EDITOR VISUAL PAGER LESS* LS_COLORS LSCOLORS PS1 PS2 "
-        "PROMPT* HIST* MANPATH INFOPATH COLORTERM TERM_* VTE_VERSION WINDOWID TMUX* STY SSH_CLIENT SSH_CONNECTION "
-        "SSH_TTY SSH_AGENT_PID SESSION_MANAGER DESKTOP_SESSION GDMSESSION GNOME_* KDE_* GTK_* GDK_* QT_* XMODIFIERS "
+        "PROMPT* HIST* MANPATH INFOPATH COLORTERM COLORFGBG COLUMNS LINES TERM_* TERM_SESSION_ID ITERM_* "
+        "ITERM_SESSION_ID VTE_VERSION WINDOWID TMUX* STY SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AGENT_PID XPC_* "
+        "SECURITYSESSIONID SESSION_MANAGER DESKTOP_SESSION GDMSESSION GNOME_* GNOME_DESKTOP_SESSION_ID KDE_* "
+        "KDE_FULL_SESSION KDE_SESSION_UID KDE_SESSION_VERSION GTK_* GDK_* QT_* XMODIFIERS "
         "INVOCATION_ID JOURNAL_STREAM SYSTEMD_* VSCODE_* CLAUDECODE CLAUDE_CODE_* CODEX_* GEMINI_CLI* OPENCODE* "
         "MCP_HUB_*", "the state of a shell, terminal, desktop or client, which means nothing to a server"),
 )  # fmt: skip

@@ -30,7 +30,8 @@ from mcp_hub.text import printable
 MAX_LINES: Final = 20_000
 """The maximum number of lines of a file to compare. Comparing takes time up to the product of both numbers."""
 _REFERENCE: Final = re.compile(
-    r"[\"']?(?:(?:bearer|basic|token) |[\w+.-]+://)?\$\{(?:file|keyring|env):[^{}]*(?:\}(?:@[\w.:/-]*)?[\"']?)?",
+    r"[\"']?(?:(?:bearer|basic|token) |[\w+.-]+://)?"
+    r"\$\{(?:(?:file|keyring|env):[^{}]*|(?-i:[A-Z_][A-Z0-9_]*))(?:\}(?:@[\w.:/-]*)?[\"']?)?",
     re.IGNORECASE,
 )
 """A value that only refers to a secret, up to the last brace or beyond it."""

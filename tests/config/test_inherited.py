@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.commands import child_environment
-from mcp_hub.config.inherited import INHERITED, inherited, inherited_row
+from mcp_hub.config.inherited import INHERITED, inherited, inherited_row, withheld
 from mcp_hub.config.models import Server
 
 LOCATIONS = {
@@ -79,6 +79,16 @@ def test_locations_pass_to_all_capabilities_to_programs_that_need_them_and_secre
     if windows:
         expected.pop("LC_CTYPE")
     assert inherited(server, environ, windows=windows) == expected
+
+
+def test_the_state_of_a_terminal_or_desktop_is_not_named_as_missing() -> None:
+    names = (
+        "COLUMNS LINES TERM_SESSION_ID ITERM_PROFILE ITERM_SESSION_ID SECURITYSESSIONID XPC_FLAGS COLORFGBG"
+        " XDG_SESSION_TYPE XDG_SESSION_CLASS XDG_SESSION_DESKTOP"
+        " KDE_SESSION_UID KDE_FULL_SESSION GNOME_DESKTOP_SESSION_ID"
+    )
+    state = dict.fromkeys(names.split(), "x")
+    assert list(withheld(starts("npx", "server"), {**state, "MY_SETTING": "s"})) == ["MY_SETTING"]
 
 
 def test_every_variable_has_one_row_and_a_reason() -> None:

@@ -189,6 +189,21 @@ def test_a_server_whose_name_sounds_like_a_secret_is_shown_in_a_diff(tmp_path: P
     assert Edit(tmp_path / "mcp.json", None, text.encode()).diff()[-1] == "+" + text
 
 
+@pytest.mark.parametrize("value", ["${SSH_AUTH_SOCK}", "${GITHUB_TOKEN}", "Bearer ${GITHUB_TOKEN}", "${file:/a/b}"])
+@pytest.mark.parametrize("line", ["  SSH_AUTH_SOCK: {}", '  "TOKEN": "{}"'])
+def test_a_diff_shows_which_variable_or_file_a_secret_comes_from(tmp_path: Path, line: str, value: str) -> None:
+    line = line.format(value)
+    text = "\n".join(Edit(tmp_path / "servers.yaml", None, line.encode()).diff())
+    assert f"+{line}" in text
+
+
+@pytest.mark.parametrize("value", ["${TOKEN:-hunter22}", "${hunter22"])
+def test_a_diff_hides_a_secret_beside_a_reference(tmp_path: Path, value: str) -> None:
+    entry = f"servers:\n  a:\n    command: x\n    env:\n      PASSWORD: {value}"
+    text = "\n".join(Edit(tmp_path / "servers.yaml", None, entry.encode()).diff())
+    assert "hunter22" not in text
+
+
 def test_the_journal_is_private_and_outside_of_git_work_trees(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     (tmp_path / "tree" / ".git").mkdir(parents=True)
