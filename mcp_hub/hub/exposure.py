@@ -51,7 +51,7 @@ MAX_CLIENT_NAME: Final = 100
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether a client is listed all of its tools, and the reason, such as `it defers tools itself`."""
+    """Whether a client is listed all of its tools, and the reason, such as `it takes at most 40`."""
 
     all: bool
     why: str
@@ -191,13 +191,13 @@ class Exposure:
         if client is None:
             return Decision(True, "it is not known to need less")
         if client.defers:
-            return Decision(True, "it defers tools itself")
+            return Decision(True, "the client shows its model few of them itself")
         if client.tool_limit is not None and catalog.tool_count > client.tool_limit:
-            return Decision(False, f"it takes at most {client.tool_limit}")
+            return Decision(False, f"it takes at most {client.tool_limit}; hub_search finds the rest")
         if catalog not in self._over_budget:
             self._over_budget[catalog] = yield from _exceeds_budget(catalog, self._budget)
         if self._over_budget[catalog]:
-            return Decision(False, f"all are more than {self._budget:,} tokens")
+            return Decision(False, f"all are more than {self._budget:,} tokens; hub_search finds the rest")
         if few:
             return Decision(False, "it was listed few before, and its list does not change for a while")
         return Decision(True, f"all are at most {self._budget:,} tokens")

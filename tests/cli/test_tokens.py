@@ -64,7 +64,7 @@ def test_tokens_accepts_a_client_name_and_refuses_an_unknown_one(tmp_path: Path)
     config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100)}))
     listed = {name: costs("--config", config, "--client", name)["client"] for name in ("cursor", "claude-code")}
     assert (listed["cursor"]["tools"], listed["cursor"]["of"]) == (3, 150)
-    assert listed["cursor"]["why"] == "it takes at most 40"
+    assert listed["cursor"]["why"] == "it takes at most 40; hub_search finds the rest"
     assert listed["claude-code"]["tools"] == 150
     assert listed["cursor"]["tokens"] * 10 < listed["claude-code"]["tokens"]
     # The name is checked before the configuration is read and its servers are started.

@@ -16,6 +16,8 @@ from tests.hub.exposure.listing import CHAT, META, many, names
 
 pytestmark = pytest.mark.anyio
 
+FEW = "it takes at most 40; hub_search finds the rest"
+
 
 def stdout_of(*arguments: str, **environ: str) -> str:
     environment = {**os.environ, **environ}
@@ -36,8 +38,8 @@ def test_check_prints_what_each_client_would_be_listed_and_why(tmp_path: Path) -
     (line,) = [
         line for line in stdout_of("check", "--config", config).splitlines() if line.startswith("listed to clients")
     ]
-    assert "Claude Code, Codex 150 of 150 tools (it defers tools itself); " in line
-    assert "Cursor 4 of 150 tools (it takes at most 40); " in line
+    assert "Claude Code, Codex 150 of 150 tools (the client shows its model few of them itself); " in line
+    assert f"Cursor 4 of 150 tools ({FEW}); " in line
     assert line.endswith("any other client 150 of 150 tools (it is not known to need less)")
     by_client = {client: row["listed"] for row in rows("check", "--config", config) for client in row["clients"]}
     few = {client.name: 4 if client.calls_itself else 150 for client in CLIENTS}
@@ -68,12 +70,12 @@ async def test_status_prints_what_each_client_was_listed_and_why(tmp_path: Path)
         reasons = {row["client"]: (row["listed"], row["why"]) for row in rows("status", **environ)}
         total = reasons["claude-code"][0]
         assert reasons == {
-            "claude-code": (total, "it defers tools itself"),
-            "cursor-vscode": (3, "it takes at most 40"),
-            CHAT: (3, "all are more than 20,000 tokens"),
+            "claude-code": (total, "the client shows its model few of them itself"),
+            "cursor-vscode": (3, FEW),
+            CHAT: (3, "all are more than 20,000 tokens; hub_search finds the rest"),
             "\\x1b[31mred": (total, "it is not known to need less"),
         }
-        assert f"  cursor-vscode is listed 3 of {total} tools: it takes at most 40\n" in stdout_of("status", **environ)
+        assert f"  cursor-vscode is listed 3 of {total} tools: {FEW}\n" in stdout_of("status", **environ)
 
 
 async def test_status_states_if_every_client_gets_the_whole_list(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_commands_say_what_each_configured_client_is_listed_and_when_that_change
     server = many(tmp_path, 30)
     command = ["--command", server["command"], *server["args"]]
     all_listed = "Cursor now is listed 22 of 22 tools: they are few"
-    few = "Cursor now is listed 3 of 52 tools: it takes at most 40"
+    few = f"Cursor now is listed 3 of 52 tools: {FEW}"
     added = stdout_of("add", "b", "--yes", "--config", str(config), *command, HOME=str(home))
     assert added.splitlines()[-1] == few
     assert said("disable", "b").splitlines()[-1] == all_listed
@@ -107,9 +109,9 @@ def test_commands_say_what_each_configured_client_is_listed_and_when_that_change
         [*HUB, "doctor", "--json", "--config", str(config)],
         capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "HOME": str(home)}, check=False,
     ).stdout  # fmt: skip
-    assert "Cursor 3 of 52 tools (it takes at most 40); any other client 52 of 52 tools" in said("check")
+    assert f"Cursor 3 of 52 tools ({FEW}); any other client 52 of 52 tools" in said("check")
     listed = next(section for section in json.loads(doctor)["sections"] if section["title"] == "Lists")
-    assert listed["findings"][0]["text"] == "listed to Cursor: it takes at most 40"
+    assert listed["findings"][0]["text"] == f"listed to Cursor: {FEW}"
     report = json.loads(said("check", "--json"))["listed_to"]
     assert [row["clients"] for row in report] == [["Cursor"], ["any other client"]]
 
