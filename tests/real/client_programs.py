@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from tests.peers.programs import NODE, PEERS
 
 Json = dict[str, Any]
 PACKAGES: Final = PEERS / "real" / "node_modules"
+CODEX_PERSON: Final = Path(__file__).with_name("codex_person.py")
 PROMPT: Final = "go"
 
 
@@ -54,6 +57,13 @@ class ClaudeCode:
         """Returns what its user writes for a prompt of a server that takes `who`; None if prompts are not taken."""
         return [f"/mcp__{server}__{name} {argument}"]
 
+    def command_with_person(self, place: Place, answer: Json) -> list[str] | None:
+        """Returns the command of a turn in which a person answers every question so; None if nobody is ever asked."""
+        shown = {"hookSpecificOutput": {"hookEventName": "Elicitation", **answer}}
+        hook = {"type": "command", "command": f"echo {shlex.quote(json.dumps(shown))}"}
+        place.write(".claude/settings.json", json.dumps({"hooks": {"Elicitation": [{"hooks": [hook]}]}}))
+        return self.command(PROMPT)
+
     def environment(self, place: Place) -> dict[str, str]:
         return {
             "ANTHROPIC_API_KEY": "sk-ant-fake",
@@ -90,6 +100,9 @@ class GeminiCli:
     def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
         return [f'/{name} --who="{argument}"']
 
+    def command_with_person(self, place: Place, answer: Json) -> list[str] | None:
+        return None
+
     def environment(self, place: Place) -> dict[str, str]:
         return {
             "GEMINI_API_KEY": "fake",
@@ -119,6 +132,10 @@ class Codex:
 
     def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
         return None
+
+    def command_with_person(self, place: Place, answer: Json) -> list[str] | None:
+        codex = [_installed(NODE), _installed(PACKAGES / "@openai" / "codex" / "bin" / "codex.js"), "app-server"]
+        return [sys.executable, str(CODEX_PERSON), json.dumps(answer), PROMPT, *codex]
 
     def environment(self, place: Place) -> dict[str, str]:
         return {"CODEX_HOME": str(place.home / ".codex"), "FAKE_KEY": "x"}
@@ -155,6 +172,9 @@ class OpenCode:
 
     def words_of_prompt(self, server: str, name: str, argument: str) -> list[str] | None:
         return ["--command", f"{server}:{name}", argument]
+
+    def command_with_person(self, place: Place, answer: Json) -> list[str] | None:
+        return None
 
     def environment(self, place: Place) -> dict[str, str]:
         switches = ("AUTOUPDATE", "LSP_DOWNLOAD", "MODELS_FETCH")

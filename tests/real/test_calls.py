@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.fakes.client import FAKE
 from tests.real.client_programs import Client, Json
 from tests.real.conftest import Report
@@ -55,8 +57,21 @@ RESULTS: dict[str, Json] = {
 STRUCTURED = {name: {"outputSchema": _OUTPUT} for name in RESULTS if "structure" in name}
 
 
+ASKING_SERVER: dict[str, Json] = {"asking": {"command": sys.executable, "args": [ASKING]}}
+QUESTIONS: dict[str, Json] = {
+    "elicitation/create": {
+        "message": "Which colour?",
+        "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}},
+    },
+    "sampling/createMessage": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Which colour?"}}],
+        "maxTokens": 10,
+    },
+    "roots/list": {},
+}
 SERVER = "giving"
 _ANSWER = re.compile(r'action[\\":\s]+(\w+)|code[\\":\s]+(-\d+)')
+_ROOT = re.compile(r'uri[\\":\s]+(file:).*?/(project)\b')
 # The names of servers, and what is another one in each turn.
 _DIFFERS = re.compile(
     rf"mcp_+(?:hub_+)?(?:{SERVER}_+)?|hub/|{SERVER}(?:__|/)|(?<=from )(?:hub|{SERVER})\b"
@@ -97,17 +112,49 @@ def test_a_server_that_ends_in_a_call_is_there_for_the_next(user: Callable[[str]
     assert called[BEHIND]
 
 
+@pytest.mark.parametrize("method", QUESTIONS)
 def test_a_question_with_nobody_there_is_answered_as_it_is_directly(
-    user: Callable[[str], User], report: Report
+    user: Callable[[str], User], report: Report, method: str
 ) -> None:
-    schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
-    question = {"message": "Which colour?", "requestedSchema": schema}
-    servers = {"asking": {"command": sys.executable, "args": [ASKING]}}
-    turns = both_ways(user, servers, Call("ask", {"method": "elicitation/create", "params": question}))
-    answers = {way: _ANSWER.findall(turn.results[0]) for way, turn in turns.items()}
-    report("a question with nobody there: answer", *("".join(map("".join, answers[way])) for way in WAYS))
-    assert answers[DIRECT] == answers[BEHIND] != []
+    turns = both_ways(user, ASKING_SERVER, Call("ask", {"method": method, "params": QUESTIONS[method]}))
+    answer = _ROOT if method == "roots/list" else _ANSWER  # Codex answers with no roots, which is no answer to servers
+    answers = {way: answer.findall(turn.results[0]) for way, turn in turns.items()}
+    report(f"`{method}` with nobody there: answer", *("".join(map("".join, answers[way])) or "none" for way in WAYS))
+    assert answers[DIRECT] == answers[BEHIND]
+    assert answers[BEHIND] or answer is _ROOT
     assert [turn.code for turn in turns.values()] == [0, 0]
+
+
+def test_an_answer_of_a_person_reaches_the_server(user: Callable[[str], User], report: Report) -> None:
+    user(DIRECT).has(ASKING_SERVER)
+    user(BEHIND).has_behind_the_hub(ASKING_SERVER)
+    question = {"method": "elicitation/create", "params": QUESTIONS["elicitation/create"]}
+    heard = {}
+    for way in WAYS:
+        if not user(way).answers_questions_with({"action": "accept", "content": {"colour": "blue"}}):
+            report("a question with a person there: the answer arrives", "nobody is asked", "nobody is asked")
+            return
+        (result,) = user(way).turn(Call("ask", question)).results
+        heard[way] = "accept" in result and "blue" in result
+    report("a question with a person there: the answer arrives", heard[DIRECT], heard[BEHIND])
+    assert heard == {DIRECT: True, BEHIND: True}
+
+
+@pytest.mark.parametrize("choice", ["once", "no"])
+def test_a_call_to_confirm_is_made_if_the_person_allows_it(
+    user: Callable[[str], User], report: Report, tmp_path: Path, choice: str
+) -> None:
+    record = tmp_path / "record"
+    one = user(BEHIND)
+    one.has_behind_the_hub({"guarded": scripted("--record", str(record))}, confirm=["add"])
+    if not one.answers_questions_with({"action": "accept", "content": {"allow": choice}}):
+        report(f"a call to confirm, the person says {choice!r}: is made", "-", "nobody is asked")
+        return
+    turn = one.turn(Call("add", {"a": 20, "b": 22}), Call("echo", {"text": "still here"}))
+    made = b'"add"' in record.read_bytes()
+    report(f"a call to confirm, the person says {choice!r}: is made", "-", made)
+    assert made == (choice == "once") == ("42" in turn.results[0])
+    assert "still here" in turn.results[-1]
 
 
 def test_a_call_that_nobody_confirms_is_not_made_and_the_turn_goes_on(
@@ -128,6 +175,18 @@ def test_a_tool_that_appears_in_a_turn_can_be_called_in_it(user: Callable[[str],
     called = {way: any("called grown" in result for result in turn.results) for way, turn in turns.items()}
     report("a tool that appears in a turn: is called", called[DIRECT], called[BEHIND])
     assert called[DIRECT] <= called[BEHIND]
+
+
+def test_a_tool_that_leaves_in_a_turn_is_offered_no_longer_than_directly(
+    user: Callable[[str], User], report: Report
+) -> None:
+    steps = [Call("grow", {"name": "pid", "definition": "gone"}), Call("echo", thinks=3), Call("pid")]
+    turns = both_ways(user, {"shrinking": scripted()}, *steps)
+    offered = {way: bool(turn.offered(["pid"], 2)) for way, turn in turns.items()}
+    report("a tool that leaves in a turn: is still offered", offered[DIRECT], offered[BEHIND])
+    assert all(turn.offered(["pid"]) for turn in turns.values())
+    assert offered[BEHIND] <= offered[DIRECT]
+    assert [turn.code for turn in turns.values()] == [0, 0]
 
 
 def test_an_interrupted_call_is_cancelled_and_leaves_no_process(

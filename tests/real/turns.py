@@ -76,6 +76,7 @@ class User:
         self.config = directory / "servers.json"
         self._shell: dict[str, str] = {}
         self._configured: dict[str, Json] = {}
+        self._command: list[str] | None = None
 
     def has(self, servers: Mapping[str, Json], hub: Mapping[str, Any] | None = None) -> None:
         """Configures the client with these servers; with keys of the hub's configuration, the hub in front of them."""
@@ -88,6 +89,11 @@ class User:
     def exports(self, **variables: str) -> None:
         """Sets variables of the shell that the client is started from."""
         self._shell.update(variables)
+
+    def answers_questions_with(self, answer: Json) -> bool:
+        """Puts a person in front of the client who answers so from now on. Returns False if the client asks nobody."""
+        self._command = self.client.command_with_person(self.place, answer)
+        return self._command is not None
 
     @property
     def server_names(self) -> list[str]:
@@ -123,7 +129,7 @@ class User:
         output = self.place.home.parent / "output"
         with output.open("wb") as stream:
             process = subprocess.Popen(
-                self.client.command(*words),
+                self._command or self.client.command(*words),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
