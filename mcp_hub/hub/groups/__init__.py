@@ -190,12 +190,12 @@ class Groups:
 
     def notes(self, names: Collection[str] | None = None) -> str:
         """Returns the notes of the named groups, by default of the active ones, as one text."""
-        return _notes(self._groups[name] for name in (self.active() if names is None else self._checked_names(names)))
+        return notes_of(self._groups[name] for name in (self.active() if names is None else self._checked_names(names)))
 
     def notes_for(self, caller: Hashable | None) -> str:
         """Returns the notes of the groups that are active for one caller, as one text."""
         on = self.now.active(caller)
-        return _notes(group for group in self.shown_to(caller) if group.name in on)
+        return notes_of(group for group in self.shown_to(caller) if group.name in on)
 
     def catalog_of(self, caller: Hashable | None) -> Catalog:
         """Returns the catalog that one caller sees."""
@@ -332,17 +332,8 @@ class Groups:
 
         Raises ValueError if it is malformed or, with `strict`, has other keys.
         """
-        listed = state.get("active_groups") if isinstance(state, Mapping) else None
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise ValueError(
-                "The state_dict for toolkit must be a dictionary with active_groups key and its value must be a list, "
-                f"but got {type(state)}."
-            )
-        if strict and list(state) != ["active_groups"]:
-            raise ValueError(
-                f'Get additional keys in the state_dict: {list(state)}, but only "active_groups" is expected.'
-            )
-        self._set_states({name: name in listed for name in self._groups})
+        active = active_in(state, strict)
+        self._set_states({name: name in active for name in self._groups})
 
     async def close(self) -> None:
         """Waits until the state is on disk, for a bounded time. Never raises."""
@@ -432,8 +423,25 @@ class Groups:
         return tuple(name for name in group_names if name != BASIC)
 
 
-def _notes(groups: Iterable[ToolGroupSettings]) -> str:
+def notes_of(groups: Iterable[Any]) -> str:
+    """Returns the notes of groups, which have a `name` and `notes`, as one text."""
     return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in groups if group.notes)
+
+
+def active_in(state: Any, strict: bool) -> list[str]:
+    """Returns the groups that a `state_dict` names.
+
+    Raises ValueError if it is malformed or, with `strict`, has other keys.
+    """
+    active = state.get("active_groups") if isinstance(state, Mapping) else None
+    if not isinstance(active, list) or not all(isinstance(name, str) for name in active):
+        raise ValueError(
+            "The state_dict for toolkit must be a dictionary with active_groups key and its value must be a list, "
+            f"but got {type(state)}."
+        )
+    if strict and list(state) != ["active_groups"]:
+        raise ValueError(f"Get additional keys in the state_dict: {list(state)}, but only 'active_groups' is expected.")
+    return active
 
 
 def _strings(values: Iterable[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.catalog import CALL, OWN, READ, SEARCH, Catalog, Route
@@ -75,10 +75,22 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
 
 
 def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
-    groups_by_name = {group.name: group for group in groups.shown_to(call.caller)}
-    for name, value in arguments.items():
-        if name not in groups_by_name:
-            known_names = ", ".join(repr(group_name) for group_name in groups_by_name)
+    activated = activated_in(arguments, [group.name for group in groups.shown_to(call.caller)])
+    groups.reset_for(call.caller, dict.fromkeys(activated, True))
+    content = [{"type": "text", "text": reset_text(activated, groups.notes_for(call.caller))}]
+    if activated:
+        catalog = groups.catalog_of(call.caller)
+        members = groups.now.members
+        group_tools = (entry.exposed for entry in catalog.tools_of_models() if members.groups(entry.route))
+        content.append({"type": "text", "text": encode(_definitions(catalog, group_tools)).decode()})
+    return {"content": content}
+
+
+def activated_in(states: Json, names: Collection[str]) -> list[str]:
+    """Returns the groups that are true in the arguments of `RESET`. Raises InvalidParameters."""
+    for name, value in states.items():
+        if name not in names:
+            known_names = ", ".join(map(repr, names))
             raise InvalidParameters(
                 f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {known_names}. "
                 "Nothing was changed."
@@ -87,21 +99,16 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
             raise InvalidParameters(
                 f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
             )
-    activated = [name for name, value in arguments.items() if value]
-    groups.reset_for(call.caller, dict.fromkeys(activated, True))
-    notes = groups.notes_for(call.caller)
-    # The text of AgentScope's toolkit, which models and programs know.
+    return [name for name, value in states.items() if value]
+
+
+def reset_text(activated: Collection[str], notes: str) -> str:
+    """Returns what `RESET` answers: the text of AgentScope's toolkit, which models and programs know."""
     quoted = ", ".join(f"'{name}'" for name in activated)
     text = f"Now tool groups {quoted} are activated." if activated else ""
     if notes:
         text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
-    content = [{"type": "text", "text": text or "All tool groups are now deactivated currently."}]
-    if activated:
-        catalog = groups.catalog_of(call.caller)
-        members = groups.now.members
-        group_tools = (entry.exposed for entry in catalog.tools_of_models() if members.groups(entry.route))
-        content.append({"type": "text", "text": encode(_definitions(catalog, group_tools)).decode()})
-    return {"content": content}
+    return text or "All tool groups are now deactivated currently."
 
 
 async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code: bool) -> Json:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
+from mcp_hub.config.root_rules import BASIC
 from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, function_of
 from mcp_hub.library.agentscope.registered_tools import (
@@ -30,7 +31,7 @@ from mcp_hub.library.agentscope.tool_calls import (
     read_block,
     record_answer,
 )
-from mcp_hub.library.agentscope.tool_groups import BASIC, GroupRegistry, SkillRegistry, StateOfAgent, take_names
+from mcp_hub.library.agentscope.tool_groups import GroupRegistry, SkillRegistry, StateOfAgent, take_names
 from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension

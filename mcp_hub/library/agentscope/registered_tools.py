@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcp_hub.config.entry_rules import Filter, ToolRules
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.root_rules import BASIC
 from mcp_hub.config.root_rules import ToolGroupSettings as GroupSettings
 from mcp_hub.errors import InvalidParameters, ToolFailed
 from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
-from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
+from mcp_hub.library.agentscope.tool_groups import ToolGroup
 from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.server_entries import functions_of
 from mcp_hub.schema.compact_schema import drop_titles

@@ -10,15 +10,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from mcp_hub.config.builtin_servers import read_name_and_description
+from mcp_hub.config.root_rules import BASIC
+from mcp_hub.errors import InvalidParameters
+from mcp_hub.hub.groups import active_in, notes_of
+from mcp_hub.hub.groups.meta_tools import activated_in, reset_text
 from mcp_hub.servers.local.tool_results import ToolResponse
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 log = logging.getLogger("mcp_hub.library")
-
-BASIC: Final = "basic"
-"""The group of all tools that are in no other group."""
 
 
 @dataclass
@@ -54,28 +55,20 @@ class ToolGroups(dict[str, ToolGroup]):
 
     def notes(self) -> str:
         """Returns the notes of the active groups as one text."""
-        on = (group for group in self.values() if group.active and group.notes)
-        return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in on)
+        return notes_of(group for group in self.values() if group.active)
 
     def reset(self, states: Mapping[str, Any]) -> str:
         """Activates the groups that are true in `states`, deactivates all others, and returns a text for the model.
 
         If `states` is invalid, the text says so and nothing changes.
         """
-        for name, value in states.items():
-            if not isinstance(value, bool):
-                return f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
-            if name not in self:
-                names = ", ".join(f"'{group_name}'" for group_name in self)
-                return f"Invalid arguments: there is no tool group '{name}'; there are: {names}. Nothing was changed."
-        activated = [name for name, value in states.items() if value]
+        try:
+            activated = activated_in(dict(states), self)
+        except InvalidParameters as error:
+            return str(error)
         for name, group in self.items():
             group.active = name in activated
-        quoted = ", ".join(f"'{name}'" for name in activated)
-        text = f"Now tool groups {quoted} are activated." if activated else ""
-        if notes := self.notes():
-            text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
-        return text or "All tool groups are now deactivated currently."
+        return reset_text(activated, self.notes())
 
     def choice(self) -> type[BaseModel]:
         """Returns a model of the arguments of `reset`: a boolean for each group."""
@@ -95,16 +88,7 @@ class ToolGroups(dict[str, ToolGroup]):
 
         Raises ValueError if it is malformed or, with `strict`, has other keys.
         """
-        active = state.get("active_groups") if isinstance(state, dict) else None
-        if not isinstance(active, list):
-            raise ValueError(
-                "The state_dict for toolkit must be a dictionary with active_groups key and its value must be a list, "
-                f"but got {type(state)}."
-            )
-        if strict and list(state) != ["active_groups"]:
-            raise ValueError(
-                f"Get additional keys in the state_dict: {list(state)}, but only 'active_groups' is expected."
-            )
+        active = active_in(state, strict)
         for name, group in self.items():
             group.active = name in active
 
