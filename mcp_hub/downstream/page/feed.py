@@ -1,4 +1,4 @@
-"""The newest calls of a hub, kept in memory while the live page or `mcp-hub logs` watches."""
+"""The newest calls of a hub, kept in memory while the live page or `mcp-hub logs` watches, and shown page by page."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream.page.endpoints import Json
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found, number_in
+from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.security import principal_of
 from mcp_hub.text import printable
@@ -36,6 +38,12 @@ MAX_ROW_TEXT: Final = 300
 """Characters of one text of a row of the page."""
 MAX_TEXT: Final = 4000
 """Characters of one text of a record that are shown."""
+MAX_PAGE: Final = 500
+"""Calls in one answer."""
+MAX_RECORD: Final = 1024 * 1024
+"""Characters of the texts of one record that are shown."""
+LOOKED_AT_ONCE: Final = 100
+"""Calls that are compared with a filter before other tasks run."""
 RUN: Final = "hub_run"
 """The tool that runs programs."""
 UNWATCHED_FOR: Final = 300.0
@@ -275,3 +283,58 @@ def shown(value: Any, limit: int = MAX_TEXT, depth: int = 30) -> Any:
 def _lines(text: str, limit: int) -> str:
     """Returns a text with its line ends, and all other hidden characters as escapes."""
     return "\n".join(printable(line, limit) for line in text.split("\n"))
+
+
+class CallsPart:
+    """Serves `GET /calls`, and `GET /calls/ID` with what every rule did."""
+
+    def __init__(self, hub: Engine, feed: Feed) -> None:
+        self._hub = hub
+        self._feed = feed
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the two endpoints."""
+        return {("GET", "/calls"): self.calls, ("GET", "/calls/"): self.call}
+
+    async def calls(self, page_request: PageRequest) -> Json:
+        """Returns the newest calls that fit the query."""
+        self._feed.watch()
+        query, viewer = page_request.query, page_request.session.viewer
+        limit = min(number_in(query, "limit", 200), MAX_PAGE)
+        filters = {name: query[name] for name in ("verdict", "server", "principal") if query.get(name)}
+        search_text = query.get("text", "").casefold()[:200]
+        rows: list[Json] = []
+        size = 0
+        for number, entry in enumerate(self._feed.newest_first(query.get("before") or None)):
+            if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            row = entry.row(viewer)
+            if row is None or any(row[name] != value for name, value in filters.items()):
+                continue
+            if search_text and search_text not in _searchable_text(row):
+                continue
+            if len(rows) == limit or size > MAX_ROWS_BYTES:
+                return {"calls": rows, "more": True}
+            rows.append(row)
+            size += approximate_size(row)
+        return {"calls": rows, "more": False}
+
+    async def call(self, page_request: PageRequest) -> Json:
+        """Returns the record of one call. Raises PageError for a call of somebody else, as for one that is not kept."""
+        viewer, entry = page_request.session.viewer, self._feed.find(page_request.rest)
+        record = entry.seen_by(viewer) if entry is not None else None
+        if record is None:
+            raise not_found("such call, or it is not kept any more")
+        route = {"server": record.get("upstream"), "tool": record.get("tool"), "name": record.get("name")}
+        route["run"] = run_of(record.get("within"), entry.id if entry is not None else None)
+        steps = shown(self._hub.rules.steps(record)) if viewer.admin else []
+        return {"call": await in_thread(_shown_whole, record), "route": shown(route), "steps": steps}
+
+
+def _shown_whole(record: Json) -> Any:
+    return shown(bounded(record, MAX_RECORD))
+
+
+def _searchable_text(row: Json) -> str:
+    texts = (row.get(name) for name in ("name", "server", "tool", "method", "client", "code", "policy", "reason", "id"))
+    return " ".join(str(text) for text in texts if text is not None).casefold()

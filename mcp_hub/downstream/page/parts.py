@@ -9,12 +9,11 @@ from mcp_hub.downstream.page.actions import ActionsPart
 from mcp_hub.downstream.page.client_rows import ClientRows
 from mcp_hub.downstream.page.config_view import ConfigView
 from mcp_hub.downstream.page.confirmations import ConfirmationsPart
-from mcp_hub.downstream.page.feed import Feed
-from mcp_hub.downstream.page.page_state import CallsPart, StatePart
+from mcp_hub.downstream.page.feed import CallsPart, Feed
 from mcp_hub.downstream.page.runs import RunsPart
 from mcp_hub.downstream.page.server_rows import ServerRows
 from mcp_hub.downstream.page.tool_list import ToolsPart
-from mcp_hub.downstream.page.update_stream import UpdatesPart
+from mcp_hub.downstream.page.update_stream import StatePart
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.endpoints import Part
@@ -32,9 +31,8 @@ def make_page(sources: PageSources) -> LivePage:
     runs = RunsPart(sources.dispatcher, tools)
     confirmations = ConfirmationsPart(sources.dispatcher, runs)
     parts: list[Part] = [
-        StatePart(hub, sources.status, feed, servers, clients, view, confirmations),
         CallsPart(hub, feed),
-        UpdatesPart(page, hub, feed, servers, clients, view, confirmations),
+        StatePart(page, hub, sources.status, feed, servers, clients, view, confirmations),
         *(servers, clients, tools, runs, confirmations, actions),
     ]
     page.returned = actions.sign_ins.returned

@@ -1,20 +1,22 @@
-"""The event stream of the live page: new calls and changes. It is bounded, coalesced, and can be resumed."""
+"""The state of a hub on the live page, and the stream of its changes: bounded, coalesced, and it can be resumed."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest
-from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
+from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES, iso, shown
 from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.protocol.frames import encode
 from mcp_hub.security.lru import Lru
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.http1.exchange import EVENTS
+from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page.sessions import PageSession
     from mcp_hub.downstream.page_access import Reload
     from mcp_hub.hub import Engine
+    from mcp_hub.hub.hub_status import Status
 
 PAUSE: Final = 0.25
 """Seconds between two writes to one stream."""
@@ -43,13 +46,17 @@ MAX_VIEWERS: Final = 64
 """Viewers whose rows are shared by their streams."""
 
 
-class UpdatesPart:
-    """Serves `GET /events`."""
+class StatePart:
+    """Serves `GET /state`, what every view needs, and `GET /events`, how it changes.
+
+    The page asks for tools, calls, clients and details by themselves.
+    """
 
     def __init__(
         self,
         page: LivePage,
         hub: Engine,
+        status: Status,
         feed: Feed,
         servers: ServerRows,
         clients: ClientRows,
@@ -58,6 +65,7 @@ class UpdatesPart:
     ) -> None:
         self._page = page
         self._hub = hub
+        self._status = status
         self._feed = feed
         self._servers = servers
         self._clients = clients
@@ -67,8 +75,32 @@ class UpdatesPart:
         """Principal, or None for admins -> when the rows of servers were made for a stream, and the rows."""
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
-        """Returns the one endpoint."""
-        return {("GET", "/events"): self.events}
+        """Returns the two endpoints."""
+        return {("GET", "/state"): self.state, ("GET", "/events"): self.events}
+
+    async def state(self, page_request: PageRequest) -> Json:
+        """Returns the state as the viewer of a session may see it."""
+        viewer, hub = page_request.session.viewer, self._hub
+        self._feed.watch()
+        rows = await self._servers.rows(viewer)
+        config = hub.config
+        return {
+            "version": VERSION,
+            "pid": os.getpid() if viewer.admin else None,
+            "began": iso(self._status.began_at),
+            "generation": hub.generation.number,
+            "config": shown(str(config.path)) if config.path is not None and viewer.admin else None,
+            "serving": [shown(address) for address in self._status.serving] if viewer.admin else [],
+            "background": BACKGROUND.facts() if viewer.admin else None,
+            "who": viewer.facts,
+            "servers": rows,
+            "clients": len((await self._clients.of(viewer)).rows),
+            **await self._view.show(viewer),
+            "confirmations": self._confirmations.rows(viewer),
+            "watched_since": self._feed.since,
+            "last_event_id": self._feed.event_id(self._feed.newest),
+            "totals": {name: sum(row[name] for row in rows) for name in ("calls", "errors", "tools", "tokens")},
+        }
 
     async def events(self, page_request: PageRequest) -> None:
         """Streams events until the client goes, the session ends or the hub ends. Raises PageError, ClientGone."""
@@ -175,7 +207,7 @@ class UpdatesPart:
 class _Stream:
     """What one event stream has sent so far, to find what has changed since."""
 
-    def __init__(self, part: UpdatesPart, session: PageSession, number: int, news: asyncio.Event) -> None:
+    def __init__(self, part: StatePart, session: PageSession, number: int, news: asyncio.Event) -> None:
         self._part = part
         self._news = news
         self._session = session
