@@ -70,8 +70,7 @@ ALLOWED = {
     "mcp_hub.protocol.frames": {"asyncio", "time"},
     "mcp_hub.protocol.questions": {"asyncio"},
     "mcp_hub.search.embedding": {"pathlib"},
-    "mcp_hub.security.file_lock": {"os", "pathlib", "time"},
-    "mcp_hub.security.private_files": {"asyncio", "os", "pathlib"},
+    "mcp_hub.security.private_files": {"asyncio", "os", "pathlib", "time"},
 }
 """What these use all the same: files, a task for each answer of a server, the time and memory of large frames."""
 FORBIDDEN_IN_PURE = {"asyncio", "socket", "subprocess", "os", "pathlib", "time", "random", "threading", "aiohttp"}

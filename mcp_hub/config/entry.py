@@ -47,7 +47,7 @@ from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
 from mcp_hub.config.settings import EntryKey
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.errors import ConfigError
-from mcp_hub.protocol.server_requests import CAPABILITY
+from mcp_hub.protocol.questions import CAPABILITY
 from mcp_hub.security.private_files import is_directory, refuse_foreign_directory
 from mcp_hub.text import printable
 

@@ -24,11 +24,10 @@ from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
 from mcp_hub.policy.quotas import Allowance, Backlog, Quotas
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol import server_requests
 from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Era, level_passes
 from mcp_hub.protocol.frames import Raw
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
-from mcp_hub.protocol.server_requests import requestable_capabilities
+from mcp_hub.protocol.questions import TASKS_EXTENSION, extension_settings, requestable_capabilities
 from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 
 Handler = Callable[[Exchange], Awaitable[Any]]
@@ -271,11 +270,11 @@ class Methods:
 
     async def _task(self, exchange: Exchange) -> dict[str, Any]:
         key = exchange.key
-        if exchange.era == "handshake" or server_requests.TASKS_EXTENSION not in self._hub.extensions("modern", key):
+        if exchange.era == "handshake" or TASKS_EXTENSION not in self._hub.extensions("modern", key):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-        if server_requests.extension_settings(exchange.envelope.capabilities, server_requests.TASKS_EXTENSION) is None:
-            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {server_requests.TASKS_EXTENSION: {}}}}
-            text = f"Missing required client capability: {server_requests.TASKS_EXTENSION}"
+        if extension_settings(exchange.envelope.capabilities, TASKS_EXTENSION) is None:
+            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+            text = f"Missing required client capability: {TASKS_EXTENSION}"
             raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, data)
         sealed = exchange.params.get(exposed_ids.TASK_ID)
         if not isinstance(sealed, str):

@@ -28,8 +28,14 @@ from mcp_hub.policy import Call
 from mcp_hub.policy.quotas import LARGE, Backlog, QueuedAnswer
 from mcp_hub.protocol.era import INPUT_REQUIRED
 from mcp_hub.protocol.frames import weighs_more
-from mcp_hub.protocol.questions import Suspendable
-from mcp_hub.protocol.server_requests import ELICITATION, ELICITATION_ID, MAX_INPUT_REQUESTS, Json, missing_capability
+from mcp_hub.protocol.questions import (
+    ELICITATION,
+    ELICITATION_ID,
+    MAX_INPUT_REQUESTS,
+    Json,
+    Suspendable,
+    missing_capability,
+)
 
 PARKED_SECONDS: Final = 300.0
 """Seconds for which a parked call waits for the client's answer."""

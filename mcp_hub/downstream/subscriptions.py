@@ -20,7 +20,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED, Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import RESOURCES, Kind
-from mcp_hub.protocol.server_requests import TASK_CHANGED, WATCHED_TASK
+from mcp_hub.protocol.questions import TASK_CHANGED, WATCHED_TASK
 
 LISTEN_FILTERS: Final = {
     "toolsListChanged": "notifications/tools/list_changed",

@@ -21,8 +21,7 @@ from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.secret_values import secret_texts
 from mcp_hub.editing import EditedText, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
-from mcp_hub.security.file_lock import locked_directory
-from mcp_hub.security.private_files import FileTooLarge, read_regular
+from mcp_hub.security.private_files import FileTooLarge, locked_directory, read_regular
 from mcp_hub.security.redaction import MASK, Redactor
 from mcp_hub.security.redaction.heuristics import masked_spans
 from mcp_hub.text import printable

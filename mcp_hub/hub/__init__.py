@@ -29,7 +29,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.apps import may_call
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS, Kind
-from mcp_hub.protocol.server_requests import forwarded_extensions
+from mcp_hub.protocol.questions import forwarded_extensions
 from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES

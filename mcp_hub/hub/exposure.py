@@ -23,7 +23,7 @@ from mcp_hub.policy.selection import Selection, matches_tool
 from mcp_hub.protocol.apps import app_of, may_call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
-from mcp_hub.protocol.server_requests import UI_EXTENSION, extension_settings
+from mcp_hub.protocol.questions import UI_EXTENSION, extension_settings
 from mcp_hub.security import principal_of
 from mcp_hub.text import printable
 

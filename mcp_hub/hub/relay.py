@@ -21,13 +21,14 @@ from mcp_hub.protocol.kinds import RESOURCES, SKILLS, TOOLS
 from mcp_hub.protocol.questions import (
     ALLOWED,
     QuestionRules,
+    forwarded_capabilities,
     pass_on,
     pass_on_in_task,
     resolve_input_requests,
     wants_input,
+    with_extension,
     without_count,
 )
-from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extension
 from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.security.lru import Lru
 from mcp_hub.upstream import Upstream

@@ -18,8 +18,7 @@ import msgspec
 from mcp_hub.config.extras import KeyringError, delete_secret, read_secret, write_secret
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import HubError
-from mcp_hub.security.file_lock import lock
-from mcp_hub.security.private_files import PrivateDirectory, newer_format
+from mcp_hub.security.private_files import PrivateDirectory, lock, newer_format
 from mcp_hub.transport import Challenge
 
 SERVICE: Final = "mcp-hub"

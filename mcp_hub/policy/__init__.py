@@ -18,8 +18,7 @@ from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
-from mcp_hub.protocol.questions import CallQuestions, Suspendable
-from mcp_hub.protocol.server_requests import Asker
+from mcp_hub.protocol.questions import Asker, CallQuestions, Suspendable
 from mcp_hub.security.lru import Lru
 from mcp_hub.security.redaction import Redactor
 

@@ -39,8 +39,7 @@ from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS, hints_of, only_reads
-from mcp_hub.protocol.questions import suspended
-from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
+from mcp_hub.protocol.questions import ELICITATION, missing_capability, suspended
 from mcp_hub.security import profile_of
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import unhidden

@@ -20,7 +20,6 @@ from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mo
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy import PolicyParts
 from mcp_hub.protocol.kinds import Kind
-from mcp_hub.security.file_lock import locked_directory
 from mcp_hub.security.pinning import (
     PARTS,
     Difference,
@@ -29,7 +28,7 @@ from mcp_hub.security.pinning import (
     instructions_difference,
     record_of,
 )
-from mcp_hub.security.private_files import FileTooLarge, newer_format, read_regular
+from mcp_hub.security.private_files import FileTooLarge, locked_directory, newer_format, read_regular
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:

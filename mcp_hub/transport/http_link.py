@@ -27,10 +27,18 @@ from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_transient, retry_after
+from mcp_hub.transport.http_client import (
+    EVENTS,
+    JSON,
+    SESSION,
+    HttpClient,
+    SessionHeaders,
+    content_type,
+    is_transient,
+    retry_after,
+)
 from mcp_hub.transport.http_failures import HostUnreachable, wrong_type_text
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
-from mcp_hub.transport.session_headers import SESSION, SessionHeaders
 
 log = logging.getLogger("mcp_hub.transport")
 

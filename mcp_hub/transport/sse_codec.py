@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from mcp_hub.transport.byte_buffer import ByteBuffer
+from mcp_hub.transport.lines import ByteBuffer
 
 COMMENT: Final = b": keep-alive\n\n"
 """A comment that a server writes to keep an idle stream open; clients ignore it."""

@@ -17,8 +17,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import CallError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS, Kind
-from mcp_hub.protocol.questions import CallQuestions
-from mcp_hub.protocol.server_requests import Asker, Json
+from mcp_hub.protocol.questions import Asker, CallQuestions, Json
 from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import Progress

@@ -15,14 +15,15 @@ from mcp_hub.catalog.exposed_ids import UnchangedUris, UriTranslator
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, CarrierEnded, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol.era import Era
-from mcp_hub.protocol.questions import CallQuestions, QuestionRules
-from mcp_hub.protocol.server_requests import (
+from mcp_hub.protocol.questions import (
     CAPABILITY,
     ELICITATION_COMPLETE,
     ELICITATION_ID,
     SHOWS_APPS,
     Asker,
+    CallQuestions,
     Json,
+    QuestionRules,
     forwarded_capabilities,
 )
 from mcp_hub.security import ANONYMOUS

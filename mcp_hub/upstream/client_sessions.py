@@ -13,7 +13,7 @@ from mcp_hub.errors import Overloaded
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
-from mcp_hub.protocol.server_requests import Json, forwarded_capabilities
+from mcp_hub.protocol.questions import Json, forwarded_capabilities
 from mcp_hub.security.lru import Lru
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.list_store import ListRefresher, RawLists

@@ -16,7 +16,7 @@ from mcp_hub.config.models import EraPin
 from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, UpstreamAnswered
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Envelope, Era
-from mcp_hub.protocol.server_requests import Json
+from mcp_hub.protocol.questions import Json
 from mcp_hub.transport import Link, LinkError, LinkLost, Unauthorized
 from mcp_hub.transport.peer import Peer
 from mcp_hub.upstream.session import VERSION_HEADER, Agreement

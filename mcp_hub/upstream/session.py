@@ -16,7 +16,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.era import ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
-from mcp_hub.protocol.server_requests import (
+from mcp_hub.protocol.questions import (
     FORWARDED_EXTENSIONS,
     SHOWS_APPS,
     TASKS_EXTENSION,

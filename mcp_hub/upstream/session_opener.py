@@ -16,7 +16,7 @@ from mcp_hub.config.models import EraPin, Server
 from mcp_hub.errors import HubError, UpstreamAnswered
 from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Era
 from mcp_hub.protocol.kinds import PRESETS
-from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, TASK_CHANGED, WATCHED_TASK, Json
+from mcp_hub.protocol.questions import ELICITATION_COMPLETE, TASK_CHANGED, WATCHED_TASK, Json
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.transport import Link, LinkError, LinkLost
 from mcp_hub.transport.peer import Cause, Peer

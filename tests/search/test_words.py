@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.search.words import MAX_WORD, stem, terms_of, words_of
+from mcp_hub.search import MAX_WORD, stem, terms_of, words_of
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.protocol.frames import decode
-from mcp_hub.transport import byte_buffer
-from mcp_hub.transport.byte_buffer import ByteBuffer
+from mcp_hub.transport import lines
+from mcp_hub.transport.lines import ByteBuffer
 
 
 @given(st.lists(st.binary(max_size=300), max_size=40), st.sampled_from([(20, 60), (20, 10_000), (10_000, 20_000)]))
 def test_any_pieces_are_read_back_unchanged(pieces: list[bytes], bounds: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE", bounds[0])
-        patch.setattr(byte_buffer, "HUGE", bounds[1])
+        patch.setattr(lines, "LARGE", bounds[0])
+        patch.setattr(lines, "HUGE", bounds[1])
         buffer = ByteBuffer(20_000)
         for _ in range(2):  # a buffer can be used again
             for piece in pieces:
@@ -29,7 +29,7 @@ def test_a_huge_message_is_buffered_in_one_memory_mapping() -> None:
     piece = b'"' + b"x" * 65_534 + b'"'
     buffer = ByteBuffer(64 * 1024 * 1024)
     buffer.add(b"[" + piece)
-    while buffer.size <= byte_buffer.HUGE:
+    while buffer.size <= lines.HUGE:
         buffer.add(b"," + piece)
     mapped = buffer._map
     assert mapped is not None

@@ -20,8 +20,8 @@ from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.search import words_of
 from mcp_hub.search.signatures import summary
-from mcp_hub.search.words import words_of
 from mcp_hub.security import profile_of
 from mcp_hub.text import printable
 

@@ -28,7 +28,7 @@ from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress, egress_failure
 from mcp_hub.transport.http1 import client_response as failures
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.session_headers import CookieJar
+from mcp_hub.transport.http_client import CookieJar
 from mcp_hub.transport.trust_store import UnusableCertificates
 from mcp_hub.version import VERSION
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
-from mcp_hub.security import file_lock
+from mcp_hub.security import private_files
 from mcp_hub.security.private_files import remove_tree
 
 _LOCK: Final = "in-use"
@@ -48,7 +48,7 @@ def lock(file: Path) -> IO[bytes] | None:
     stream = file.open("ab")
     try:
         stream.seek(0)  # Windows locks a byte at this place
-        file_lock.lock(stream.fileno())
+        private_files.lock(stream.fileno())
     except OSError:
         stream.close()
         return None
