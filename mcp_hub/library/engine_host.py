@@ -90,6 +90,8 @@ class CallLabel(NamedTuple):
 
     name: str
     id: str | None = None
+    in_any_group: bool = False
+    """Whether the call is made also if the tool's group is inactive."""
 
 
 class CallToolResult(TypedDict):
@@ -303,15 +305,16 @@ class EngineHost:
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
             if label is not None:
-                call.exposed, call.label = label
+                call.exposed, call.label, call.in_any_group = label
             if direct_call is None:
                 return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
-            call.objects, call.nested = direct_call.objects, direct_call.nested
+            call.objects, call.nested, call.raised = direct_call.objects, direct_call.nested, direct_call.raised
             with self.functions.called(direct_call) as key:
                 params["_meta"] = {DIRECT: key}
                 result = await hub.act(call, listed=listed is not None)
             same = direct_call.result is not None and _visible_content(result) == _visible_content(direct_call.result)
-            return CallOutcome(call, result, None, direct_call.value if same else None, same, direct_call.error)
+            value, raised = direct_call.value if same else None, next(iter(direct_call.raised), None)
+            return CallOutcome(call, result, None, value, same, raised)
         except NotJson as error:
             refusal = InvalidParameters(
                 f"The arguments of {tool!r} cannot be sent: {error}", server=server, executed=False

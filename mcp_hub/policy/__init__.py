@@ -93,6 +93,10 @@ class Call(msgspec.Struct, eq=False):
     """What a program may use that this call runs; None: no listener limits its caller."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
+    in_any_group: bool = False
+    """Whether inactive groups do not matter, as the program itself calls the tool and not its model."""
+    raised: Sequence[BaseException] = ()
+    """What a function of this program has raised in this call."""
 
     @property
     def in_one_go(self) -> bool:

@@ -36,7 +36,8 @@ class GroupPolicy(Policy):
             if self._is_removed(call.route):
                 call.refused_by = "groups: removed"
                 raise unknown_name(call.kind, call.exposed, call.era)
-            group = self._inactive(call.route, call.caller) if call.method == TOOLS.act_method else None
+            is_checked = call.method == TOOLS.act_method and not call.in_any_group
+            group = self._inactive(call.route, call.caller) if is_checked else None
             if group is not None:
                 call.refused_by = f"groups.{group}: inactive"
                 # The text of AgentScope's toolkit, which models and programs know.

@@ -109,7 +109,8 @@ class Spans(Policy):
             if verdict == "ok":
                 span.end(None)
             elif error is None:
-                span.end(("tool_error", "", "The result says that the tool failed."))
+                kind = type(call.raised[-1]).__name__ if call.raised else ""
+                span.end(("tool_error", kind, "The result says that the tool failed."))
             else:
                 error_code = CallCancelled.code if isinstance(error, asyncio.CancelledError) else str(code or verdict)
                 span.end((error_code, type(error).__name__, self._text(text or str(error))))

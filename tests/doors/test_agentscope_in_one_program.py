@@ -212,6 +212,10 @@ def add(a: int, b: int) -> ToolResponse:
 def fail() -> ToolResponse:
     raise ValueError("no such thing")
 
+async def fail_late():
+    yield ToolResponse(content=[TextBlock(type="text", text="so far")], stream=True, is_last=False)
+    raise LookupError("no more")
+
 async def main():
     toolkit = Toolkit()
     toolkit.create_tool_group("off", "Off.")
@@ -220,7 +224,11 @@ async def main():
     await call(toolkit, use("before", "add", a=1, b=2))
     agentscope.init(tracing_url=sys.argv[1])  # the hub has run before
     toolkit.register_tool_function(fail)
-    turns = [use("one", "add", a=1, b=2), use("five", "fail")], [use("two", "late", a=1, b=2), use("three", "absent")]
+    toolkit.register_tool_function(fail_late)
+    turns = [
+        [use("one", "add", a=1, b=2), use("five", "fail"), use("six", "fail_late")],
+        [use("two", "late", a=1, b=2), use("three", "absent")],
+    ]
     switched = [use("four", "reset_equipped_tools", off=True)]
     model = Script(*turns, switched, [TextBlock(type="text", text="done")])
     agent = ReActAgent("Friday", "You.", model, DashScopeChatFormatter(), toolkit=toolkit, enable_meta_tool=True)
@@ -247,13 +255,17 @@ async def test_spans_go_to_the_programs_tracer_provider_with_the_ids_of_its_bloc
         "three": "execute_tool absent",
         "four": "execute_tool reset_equipped_tools",
         "five": "execute_tool fail",
+        "six": "execute_tool fail_late",
     }
     assert {(span.trace, span.parent) for span in tools.values()} == {(agent.trace, agent.id)}
     added = tools["one"].attributes
     assert json.loads(added["gen_ai.tool.call.arguments"]) == {"a": 1, "b": 2}
     assert json.loads(added["gen_ai.tool.call.result"])["content"] == [{"type": "text", "text": "3"}]
-    assert sorted(id for id, span in tools.items() if span.error) == ["five", "three", "two"]
-    assert [name for name, _ in tools["five"].events] == ["exception"]
+    assert sorted(id for id, span in tools.items() if span.error) == ["five", "six", "three", "two"]
+    types = {"five": "ValueError", "six": "LookupError"}
+    for id, type in types.items():
+        ((name, attributes),) = tools[id].events
+        assert (name, attributes["exception.type"]) == ("exception", type)
     assert "no such thing" in tools["five"].attributes["gen_ai.tool.call.result"]
     assert "FunctionInactiveError" in tools["two"].attributes["gen_ai.tool.call.result"]
     (inside,) = [span for span in spans if span.name == "adding"]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import Toolkit, ToolResponse
+from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.config import Config
 from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.errors import InvalidParameters
-from tests.fakes.client import PATIENCE
+from tests.fakes.client import PATIENCE, fake
 from tests.library.toolkits import NOTE, add, block, chunks, coroutine, names, plain, text, text_response
 
 pytestmark = pytest.mark.anyio
@@ -130,6 +130,65 @@ async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: 
     async with asyncio.timeout(PATIENCE):
         await take_task
     assert [content["text"] for content in received[-1].content] == [NOTE]
+
+
+async def cancelled_task() -> ToolResponse:
+    task = asyncio.create_task(asyncio.sleep(PATIENCE))
+    task.cancel()
+    await task
+    return text_response("never")
+
+
+async def interrupted_async_generator() -> AsyncGenerator[ToolResponse, None]:
+    yield text_response("a", stream=True, is_last=False)
+    yield text_response("a b", stream=True)
+    await cancelled_task()
+
+
+def interrupted_function() -> ToolResponse:
+    return asyncio.run(cancelled_task())
+
+
+def interrupted_generator() -> Generator[ToolResponse, None, None]:
+    yield text_response("a b", stream=True)
+    interrupted_function()
+
+
+@pytest.mark.parametrize(
+    ("function", "before"),
+    [
+        (cancelled_task, []),
+        (interrupted_async_generator, ["a", "a b"]),
+        (interrupted_function, []),
+        (interrupted_generator, ["a b"]),
+    ],
+)
+async def test_an_interruption_inside_a_tool_is_an_interrupted_response(
+    toolkit: Toolkit, function: Callable[..., Any], before: list[str]
+) -> None:
+    toolkit.register_tool_function(function)
+    *received, last = await chunks(toolkit, function.__name__)
+    assert [[content["text"] for content in chunk.content] for chunk in received] == [[text] for text in before]
+    assert [content["text"] for content in last.content] == [*before[-1:], NOTE]
+    assert (last.is_last, last.is_interrupted) == (True, True)
+    assert [chunk.is_interrupted for chunk in received] == [False] * len(before)
+
+
+async def test_a_registered_tool_is_called_with_its_arguments_also_in_an_inactive_group(
+    toolkit: Toolkit,
+) -> None:
+    client = StdIOStatefulClient("one", **{key: fake()[key] for key in ("command", "args")})
+    await client.connect()
+    toolkit.create_tool_group("off", "Off.")
+    toolkit.register_tool_function(add, "off", preset_kwargs={"b": 40})
+    await toolkit.register_mcp_client(client, "off", enable_funcs=["echo"])
+    toolkit.hub.attach(client)
+    toolkit.create_tool_group("more", "More.")  # the hub learns of the tools of the client
+    for name, arguments, expected in (("add", {"a": 2}, "42"), ("echo", {"text": "x"}, "x")):
+        (chunk,) = [chunk async for chunk in toolkit.tools[name].call(arguments=arguments, stream_print=False)]
+        assert chunk.content == [{"type": "text", "text": expected}]
+        assert (await text(toolkit, name, **arguments)).startswith("FunctionInactiveError: ")
+    await client.close()
 
 
 async def test_an_exception_of_a_tool_is_returned_as_text_or_raised(toolkit: Toolkit) -> None:

@@ -41,8 +41,10 @@ async def test_an_extended_model_adds_validated_arguments_and_metadata_has_the_e
         "required": ["response", "total"],
     }
     (chunk,) = await chunks(toolkit, "finish", response="r", total=3)
-    assert chunk.metadata == {"success": True, "response_msg": '{"total":3}'}
+    assert chunk.metadata == {"success": True, "response_msg": "r", "total": 3}
     assert chunk.is_last
+    (chunk,) = await chunks(toolkit, "finish", response="", total=3)
+    assert chunk.metadata == {"success": True, "response_msg": '{"total":3}', "total": 3}
     assert (await text(toolkit, "finish", response="r", total="x")).startswith("Error: ")
 
     class Clash(BaseModel):

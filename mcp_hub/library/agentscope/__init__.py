@@ -168,7 +168,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
             return
         if name in self.tools:
             self._retire(self.tools[name])  # its place in the order stays
-        tool.begin = partial(self._begin, tool)
+        tool.begin = partial(self._begin, tool, in_any_group=True)
         self.tools[name] = tool
         self._update_hub()  # before the hub has the tool, so that it is in its group from the beginning
         if tool.local is not None and not self._is_meta(tool):
@@ -216,9 +216,10 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
     ) -> None:
         """Adds the fields of a model to a tool's arguments, which the model then checks; None removes them.
 
-        Responses of such a tool have the checked fields as JSON in `metadata["response_msg"]`, unless the tool sets
-        that itself. `finish_function_name` and `structured_model` are other names of the arguments. Raises ValueError
-        if the tool is unknown or has one of the fields already, and TypeError if it is not a model.
+        Responses of such a tool have the checked fields in `metadata`, and the text of the answer in
+        `metadata["response_msg"]`, unless the tool sets these itself. `finish_function_name` and `structured_model` are
+        other names of the arguments. Raises ValueError if the tool is unknown or has one of the fields already, and
+        TypeError if it is not a model.
         """
         func_name = finish_function_name if func_name is None else func_name
         model = structured_model if model is None else model
@@ -269,10 +270,11 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
             async for chunk in self._begin(tool, block):
                 yield chunk
 
-    def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
+    def _begin(self, tool: RegisteredToolFunction, block: Json, *, in_any_group: bool = False) -> ToolStream:
         if self._is_meta(tool):
             return ToolStream(self._reset(tool, block))
-        return ToolStream(call_tool(self._hub, tool, block, raise_on_error=self.raise_on_error))
+        how = {"raise_on_error": self.raise_on_error, "in_any_group": in_any_group}
+        return ToolStream(call_tool(self._hub, tool, block, **how))
 
     async def _reset(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
         states = block.get("input") or {}

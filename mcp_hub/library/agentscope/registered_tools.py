@@ -113,7 +113,10 @@ class RegisteredToolFunction:
         return {**self.json_schema, "function": {**function, "parameters": merged}}
 
     def call(self, *, arguments: Json, stream_print: bool | None = None) -> ToolStream:
-        """Calls the tool and returns the stream of its chunks. Raises RuntimeError if the tool was removed."""
+        """Calls the tool, also in an inactive group, and returns the stream of its chunks.
+
+        Raises RuntimeError if the tool was removed.
+        """
         if self.begin is None:
             raise RuntimeError(f"'{self.name}' is no longer registered in a toolkit")
         return self.begin({"type": "tool_use", "id": "", "name": self.name, "input": arguments})

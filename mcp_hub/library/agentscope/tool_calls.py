@@ -69,6 +69,10 @@ class ToolRaised(Exception):
         self.error = error
 
 
+class ToolInterrupted(Exception):
+    """The tool itself ended with a CancelledError: a task that it awaits was cancelled, or it raised one."""
+
+
 class ToolStream(AsyncGenerator[Any, None], Coroutine[Any, Any, Any]):
     """The return value of `call_tool_function`: an async iterator that may be awaited first, which returns itself.
 
@@ -110,7 +114,8 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
     """Yields the chunks of a call, the last one with `is_last`.
 
     Raises what the call raises, and NoResponse for a chunk that is not a ToolResponse. A chunk with `is_last` is held
-    back until another one follows or the call ends. If the task is cancelled while it waits, a last chunk says so.
+    back until another one follows or the call ends. If the task is cancelled while it waits or the tool is
+    interrupted, a last chunk says so.
     """
     chunks: deque[Any] = deque(maxlen=MAX_WAITING)
     changed = asyncio.Event()
@@ -143,8 +148,10 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
         if held_chunk is not None:
             yield held_chunk
         raise raised.error from None
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, ToolInterrupted):
         call.cancel()
+        if held_chunk is not None:
+            yield held_chunk
         yield interrupted_response(held_chunk or last_yielded)
         return
     finally:
@@ -181,9 +188,11 @@ OnChunk = Callable[[Any, bool], None]
 
 
 async def call_tool(
-    hub: Hub, tool: RegisteredToolFunction, block: Json, *, raise_on_error: bool
+    hub: Hub, tool: RegisteredToolFunction, block: Json, *, raise_on_error: bool, in_any_group: bool
 ) -> AsyncGenerator[Any, None]:
     """Calls a tool and yields the chunks of its result.
+
+    With `in_any_group`, the hub also calls a tool whose group is inactive.
 
     Raises NoResponse for a chunk that is not a ToolResponse, and, with `raise_on_error`, what the tool raises. A tool
     with a post-processor raises ToolFailed with the post-processed text instead.
@@ -196,10 +205,11 @@ async def call_tool(
         log.warning("%s: %d arguments were dropped because they are preset", tool.name, len(dropped))
     arguments = {name: value for name, value in arguments.items() if name not in tool.preset_kwargs}
     act = _through_the_client if tool.local is None else partial(_through_the_hub, hub, raise_on_error)
+    label = label_of(block)._replace(in_any_group=in_any_group)
     try:
-        async with aclosing(stream_chunks(partial(act, tool, block, arguments))) as stream:
+        async with aclosing(stream_chunks(partial(act, tool, block, label, arguments))) as stream:
             async for chunk in stream:
-                if tool.extended_model is not None and not isinstance(chunk, McpObject) and chunk.is_last:
+                if tool.extended_model is not None and not isinstance(chunk, McpObject) and _is_whole(chunk):
                     _add_message(tool.extended_model, arguments, chunk)
                 yield chunk
     except NoResponse:
@@ -238,17 +248,25 @@ async def record_answer(
 
 
 async def _through_the_hub(
-    hub: Hub, raise_on_error: bool, tool: RegisteredToolFunction, block: Json, arguments: Json, on_chunk: OnChunk
+    hub: Hub,
+    raise_on_error: bool,
+    tool: RegisteredToolFunction,
+    block: Json,
+    label: CallLabel,
+    arguments: Json,
+    on_chunk: OnChunk,
 ) -> Any:
     token = tool_call.set(block)
     try:
-        outcome = await hub.act(hub.functions or "", tool.name, arguments, on_chunk=on_chunk, label=label_of(block))
+        outcome = await hub.act(hub.functions or "", tool.name, arguments, on_chunk=on_chunk, label=label)
     finally:
         tool_call.reset(token)
     if outcome.error is not None:
         raise outcome.error
     result = outcome.result or {}
     if result.get("isError"):
+        if isinstance(outcome.raised, asyncio.CancelledError):
+            raise ToolInterrupted
         if tool.postprocess_func is not None:
             raise ToolRaised(_Processed(response_of(result), _error_of(result)))
         # The exception itself is only for the program. The text is the hub's, in which presets are redacted.
@@ -260,11 +278,13 @@ async def _through_the_hub(
     return ToolResponse([]) if is_empty else outcome.value
 
 
-async def _through_the_client(tool: RegisteredToolFunction, block: Json, arguments: Json, on_chunk: OnChunk) -> Any:
+async def _through_the_client(
+    tool: RegisteredToolFunction, block: Json, label: CallLabel, arguments: Json, on_chunk: OnChunk
+) -> Any:
     if tool.extended_model is not None:
         ModelExtension(tool.extended_model).checked(tool.name, arguments)
     assert tool.remote is not None
-    answer = await tool.remote.called(arguments, tool.preset_kwargs, label_of(block))
+    answer = await tool.remote.called(arguments, tool.preset_kwargs, label)
     if tool.postprocess_func is None:
         return answer
     chunk = response_of(answer) if isinstance(answer, McpObject) else answer
@@ -299,14 +319,20 @@ def _text(chunk: ToolResponse) -> str:
     return "\n".join(texts).removeprefix("Error: ")
 
 
+def _is_whole(chunk: ToolResponse) -> bool:
+    return chunk.is_last and not chunk.is_interrupted
+
+
 def _add_message(model: type[BaseModel], arguments: Json, chunk: ToolResponse) -> None:
-    """Adds the checked fields of the extended model as `metadata["response_msg"]`, where agents read their answer."""
-    metadata = chunk.metadata or {}
-    if "response_msg" in metadata:
-        return
+    """Adds the checked fields of the extended model to the metadata, and the text of the answer as `response_msg`.
+
+    What the tool has set itself stays. Without a text, `response_msg` has the fields as JSON.
+    """
     names = ModelExtension(model).names
-    message = model.model_validate({name: value for name, value in arguments.items() if name in names})
-    chunk.metadata = {**metadata, "response_msg": message.model_dump_json(by_alias=True)}
+    fields = model.model_validate({name: value for name, value in arguments.items() if name in names})
+    text = _text(chunk) or fields.model_dump_json(by_alias=True)
+    metadata = chunk.metadata or {}
+    chunk.metadata = metadata | {"response_msg": text} | fields.model_dump(mode="json", by_alias=True) | metadata
 
 
 def _error_of(result: Json) -> CallError:

@@ -172,7 +172,8 @@ async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
             yield item
         error, continuation = item[1]
         if error is not None:
-            raise error if isinstance(error, Exception) else RuntimeError(str(error) or type(error).__name__)
+            may_pass = isinstance(error, Exception | asyncio.CancelledError)
+            raise error if may_pass else RuntimeError(str(error) or type(error).__name__)
         if continuation is not None:
             async with aclosing(run_on_loop(continuation)) as stream:
                 async for chunk in stream:

@@ -143,7 +143,7 @@ class DirectCall:
     """Whether an argument is a Python object and not JSON."""
     value: Any = None
     """What the function returned."""
-    error: BaseException | None = None
+    raised: list[BaseException] = field(default_factory=list)
     """What it raised."""
     result: dict[str, Any] | None = None
     """The result made from `value`, None until the function has returned.
@@ -360,8 +360,8 @@ class FunctionSession(LocalServer):
     ) -> dict[str, Any]:
         direct = self._by_call.get(running)
         result = super()._outcome(running, error, failure)
-        if direct is not None:
-            direct.error = error
+        if direct is not None and error is not None:
+            direct.raised.append(error)
         if direct is not None and failure is None:
             direct.value = running.last
             if result.get("isError") and not isinstance(direct.value, ToolResult):

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import GenericAlias
@@ -157,13 +157,11 @@ def _block_of_2(block: dict[str, Any]) -> Block:
 
 
 def interrupted_response(last: ToolResponse | None = None) -> ToolResponse:
-    """Returns the response of a cancelled call: its last chunk, if any, with a note added."""
+    """Returns the response of an interrupted call: a copy of its last chunk, if any, with a note added."""
     note: Block = {"type": "text", "text": INTERRUPTED}
     if last is None:
         return ToolResponse([note], stream=True, is_interrupted=True)
-    last.content.append(note)
-    last.is_interrupted = last.is_last = True
-    return last
+    return replace(last, content=[*last.content, note], is_interrupted=True, is_last=True)
 
 
 def response_of(result: Mapping[str, Any]) -> ToolResponse:
@@ -190,7 +188,10 @@ def blocks(content: Iterable[Mapping[str, Any]]) -> list[Block]:
             source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
             converted.append({"type": kind, "source": source})
         elif kind == "resource" and isinstance(resource, Mapping) and "text" in resource:
-            converted.append({"type": "text", "text": json.dumps(resource, ensure_ascii=False, indent=2)})
+            # AgentScope's order of fields, and its null for what is missing
+            shown = {"uri": resource.get("uri"), "mimeType": resource.get("mimeType"), "meta": resource.get("_meta")}
+            shown |= {name: value for name, value in resource.items() if name != "_meta"}
+            converted.append({"type": "text", "text": json.dumps(shown, ensure_ascii=False, indent=2)})
         else:
             log.warning("a %s block is left out of a response because a model cannot read it", kind)
     return converted

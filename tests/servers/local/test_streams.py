@@ -148,7 +148,7 @@ def test_responses_and_results_convert_to_each_other() -> None:
     }
     embedded = [{"type": "resource", "resource": {"uri": "a:b", "text": "x"}}, {"type": "resource_link", "uri": "a:c"}]
     assert [block["text"] for block in response_of({"content": embedded}).content] == [
-        '{\n  "uri": "a:b",\n  "text": "x"\n}'
+        '{\n  "uri": "a:b",\n  "mimeType": null,\n  "meta": null,\n  "text": "x"\n}'
     ]
 
 
