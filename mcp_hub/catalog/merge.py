@@ -362,7 +362,7 @@ class Merge:
     ) -> None:
         route, text = item.route, CodedText(problem, code)
         self._findings.append(
-            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200], text, severity, winner)
+            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200] or "(no name)", text, severity, winner)
         )
 
 

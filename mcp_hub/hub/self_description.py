@@ -6,6 +6,7 @@ The instructions are the hub's own sentence, then those of its servers, bounded 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -73,10 +74,11 @@ def instructions_of_skills(
 
 MAX_PURPOSE: Final = 500
 """The most characters of a server's purpose."""
+_HEADINGS: Final = re.compile(r"\A(?:\s*#[^\n]*\n)+")
 
 
 class ServerPurposes:
-    """Returns the purpose of each server: the first paragraph of its instructions, on one line.
+    """Returns the purpose of each server: the first paragraph of its instructions below their headings.
 
     `filter_text(server, instructions)` returns the instructions if they may be passed on.
     """
@@ -90,7 +92,7 @@ class ServerPurposes:
         upstream = self._upstreams.get(server)
         agreement = upstream.agreement if upstream is not None else None
         text = self._filter_text(server, agreement.instructions if agreement is not None else None)
-        paragraph = (text or "").strip()[: 4 * MAX_PURPOSE].split("\n\n", 1)[0]
+        paragraph = _HEADINGS.sub("", (text or "")[: 4 * MAX_PURPOSE]).strip().split("\n\n", 1)[0]
         return printable(" ".join(paragraph.split()), MAX_PURPOSE)
 
 

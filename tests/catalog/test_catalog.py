@@ -145,6 +145,7 @@ def test_an_invalid_item_is_left_out_with_its_reason_and_its_neighbours_stay(kin
     assert len(catalog) == 1
     (finding,) = catalog.findings
     assert finding.problem.startswith("it is left out")
+    assert finding.name
 
 
 def test_unknown_fields_are_kept_and_the_input_is_not_modified() -> None:

@@ -46,12 +46,11 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     caller = route.name
     tool, inner = arguments.get("tool"), arguments.get("arguments")
     inner = {} if inner is None else inner
-    unknown = sorted(set(arguments) - {"tool", "arguments"})
-    if unknown:
-        name = printable(unknown[0], 200)
-        raise InvalidParameters(f"{caller} has no argument {name!r}; put the arguments of the tool into 'arguments'.")
     if not isinstance(tool, str):
         raise InvalidParameters(f"{caller} needs 'tool', the name of a tool, a text.")
+    if unknown := sorted(set(arguments) - {"tool", "arguments"}):
+        name = printable(unknown[0], 200)
+        raise InvalidParameters(f"{caller} has no argument {name!r}; put the arguments of the tool into 'arguments'.")
     if not isinstance(inner, dict):
         raise InvalidParameters(f"{caller}: 'arguments' must be an object with the arguments of the tool.")
     if tool in _CALLERS:
@@ -71,7 +70,7 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
         return answer
     if call.route.name == SEARCH:
         return await _search(groups, call, arguments, find, code)
-    raise InvalidParameters(f"{call.route.name} stands for the call of another tool, which 'tool' has to name.")
+    raise InvalidParameters(f"{call.route.name} is for clients that were not listed a tool; call that by its own name.")
 
 
 def _reset(groups: Groups, call: Call, arguments: Json) -> Json:

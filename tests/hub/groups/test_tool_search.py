@@ -146,14 +146,15 @@ async def test_the_search_tools_description_counts_visible_tools_and_follows_the
     tmp_path: Path,
 ) -> None:
     lists = tmp_path / "lists.json"
-    lists.write_text(json.dumps({"tools": [tool("changed", "x"), tool("secret", "x")]}))
+    says = "# World\n\n## Use\nbe kind\n\nand more"
+    lists.write_text(json.dumps({"tools": [tool("changed", "x"), tool("secret", "x")], "instructions": says}))
     world = fake("--lists", str(lists), disable_tools=["secret"])
 
     async def listed(client: StdioClient) -> str:
         return str({wire["name"]: wire for wire in (await client.request("tools/list"))["tools"]}["hub_search"])
 
     async with hub(tmp_path, {"world": world}, expose="search") as client:
-        assert "It searches 1 tool of 1 server: world (1): be kind." in await listed(client)  # as the server says
+        assert "It searches 1 tool of 1 server: world (1): be kind." in await listed(client)  # below its headings
         lists.write_text(json.dumps({"tools": [tool("changed", "x"), tool("secret", "x"), tool("more", "x")]}))
         await client.call("world__changed", {"place": "x"})
         await client.notified("notifications/tools/list_changed")
