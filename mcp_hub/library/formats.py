@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from mcp_hub.errors import CallError
+from mcp_hub.library.engine_host import CallOutcome
 
 Json = dict[str, Any]
 Format = Literal["openai", "anthropic", "prompt", "json"]
@@ -282,6 +283,15 @@ def _values(text: str) -> Iterator[Any]:
 def error_message(error: BaseException) -> str:
     """Returns the message of an error, with what the hub has added to it."""
     return error.message if isinstance(error, CallError) else str(error)
+
+
+def outcome_message(outcome: CallOutcome, name: str) -> str:
+    """Returns the message of the error of a call; texts of the hub call the tool by the name that the program uses."""
+    assert outcome.error is not None
+    message = error_message(outcome.error)
+    if outcome.call is None or not isinstance(outcome.error, CallError):
+        return message
+    return message.replace(repr(outcome.call.exposed), repr(name))
 
 
 def result_text(result: Json) -> str:

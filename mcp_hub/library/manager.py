@@ -22,8 +22,8 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is the deadline of one call
     in seconds (by default 1200, or what the configuration says). After it, asyncio.TimeoutError is raised, or an error
     returned with `on_timeout="return"`. `config` is a file or the content of one. Without `check_arguments`, functions
-    get arguments unchecked. `config_system` resolves tool sets and profiles in place of the configuration; `collectors`
-    get the metrics of every call.
+    and servers get arguments unchecked. `config_system` resolves tool sets and profiles in place of the configuration;
+    `collectors` get the metrics of every call.
 
     Raises ValueError if two servers have the same name, and ConfigError if the configuration is invalid.
     """
@@ -43,7 +43,8 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
         self._hub = Hub(config, collectors=collectors)
         self.config_system = config_system
         configured = [{"name": server.id, "params": server} for server in self.hub.config.servers]
-        ToolsByServer.__init__(self, [*configured, *server_configs], tool_blacklist, timeout, on_timeout)
+        servers = [*configured, *server_configs]
+        ToolsByServer.__init__(self, servers, tool_blacklist, timeout, on_timeout, check_arguments)
         ToolsByName.__init__(self, timeout, check_arguments)
 
     @classmethod
@@ -73,7 +74,7 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
     ) -> None:
         """Serves all tools over MCP, as `Hub.serve` does."""
-        self.hub.run(self._apply_blacklist)
+        self.hub.run(self._apply_changes)
         self.hub.serve(transport, host=host, port=port)
 
     # --- life --------------------------------------------------------------------------------------------------

@@ -84,16 +84,18 @@ def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) ->
     return config.model_copy(update={"servers": tuple(changed)})
 
 
-def with_call_deadline(seconds: float, config: Config) -> Config:
-    """Returns the configuration with this deadline of a call, in seconds, for every server."""
-    return config.model_copy(update={"servers": tuple(with_deadline(seconds, server) for server in config.servers)})
+def with_call_settings(timeout: float | None, checks: bool, config: Config) -> Config:
+    """Returns the configuration with this deadline of a call, in seconds, and its checks or none, for every server."""
+    servers = tuple(with_settings(timeout, checks, server) for server in config.servers)
+    return config.model_copy(update={"servers": servers})
 
 
-def with_deadline(seconds: float | None, server: Server) -> Server:
-    """Returns the server with this deadline of a call, in seconds; None leaves it as it is."""
-    if seconds is None:
-        return server
-    return server.model_copy(update={"deadlines": server.deadlines.model_copy(update={"call": seconds})})
+def with_settings(timeout: float | None, checks: bool, server: Server) -> Server:
+    """Returns the server with this deadline of a call, in seconds (None: its own), and its checks or none."""
+    changes: dict[str, Any] = {} if checks else {"validate_arguments": "off"}
+    if timeout is not None:
+        changes["deadlines"] = server.deadlines.model_copy(update={"call": timeout})
+    return server.model_copy(update=changes)
 
 
 def with_servers(ids: Collection[str], servers: Iterable[Server], config: Config) -> Config:
@@ -111,15 +113,10 @@ def is_same_server(unnamed: Server, imported: Server) -> bool:
 
 def with_functions_as(timeout: float | None, checks: bool, config: Config) -> Config:
     """Returns the configuration with the deadline of the functions' server, and with its checks or without."""
-    server = functions_of(config)
-    if server is None:
-        return config
-    changed = with_deadline(timeout, server)
-    if not checks:
-        changed = changed.model_copy(update={"validate_arguments": "off"})
-    return config.model_copy(
-        update={"servers": tuple(changed if entry is server else entry for entry in config.servers)}
+    changed = tuple(
+        with_settings(timeout, checks, server) if server.functions is not None else server for server in config.servers
     )
+    return config.model_copy(update={"servers": changed})
 
 
 Json = dict[str, Any]

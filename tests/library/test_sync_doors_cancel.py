@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from mcp_hub import Hub, ToolManager
-from mcp_hub.library.server_entries import with_call_deadline
+from mcp_hub.library.server_entries import with_call_settings
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
 from tests.fakes.client import PATIENCE
@@ -107,6 +107,6 @@ def test_a_cancelled_call_ends_the_async_post_processor_of_a_sync_function() -> 
 
     with ToolManager(timeout=0.1) as manager:
         manager.hub.put_function(LocalTool(plain, Mark(postprocess=process)))
-        manager.hub.change_sync(partial(with_call_deadline, 0.1))
+        manager.hub.change_sync(partial(with_call_settings, 0.1, True))
         assert code(manager.hub.call_sync("local", "plain")) == "timeout"
         assert endless.cancelled.acquire(timeout=PATIENCE)

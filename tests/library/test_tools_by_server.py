@@ -183,10 +183,10 @@ def test_error_texts_begin_with_the_prefix_that_orchestrators_expect(manager: To
     assert call(manager, "failing", "echo")["error"] == "Unknown tool: q"
     assert call(manager, "alive", "nowhere")["error"].startswith("Unknown tool: ")
     assert call(manager, "alive", "fail")["error"] == "Tool execution failed: no"
-    assert call(manager, "alive", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+    assert call(manager, "alive", "echo", {"text": [1]})["error"].startswith("Error executing tool echo: ")
     for arguments in ("text", ["a", "list"], 3):
         error = asyncio.run(manager.execute_tool_call("alive", "echo", arguments))["error"]  # type: ignore[arg-type]
-        assert error.startswith("Tool execution failed: The arguments of 'echo' must be an object")
+        assert error.startswith("Error executing tool echo: The arguments of 'echo' must be an object")
     assert call(manager, "dead", "echo")["error"].startswith("Tool call failed: ")
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
@@ -249,6 +249,70 @@ def test_check_28_a_task_log_is_written_at_once_and_never_breaks_a_call(manager:
     manager.task_log = None
 
 
+def test_params_of_an_unknown_kind_are_a_step_of_the_log_also_in_a_call(manager: ToolManager) -> None:
+    log = TaskLog()
+    manager.task_log = log
+    call(manager, "odd", "echo")
+    assert log.names() == ["Unknown Parameter Type", "Tool Call Failed"]
+    manager.task_log = None
+
+
+def test_a_blacklisted_tool_is_told_by_an_info_step(manager: ToolManager) -> None:
+    log = TaskLog()
+    manager.task_log = log
+    asyncio.run(manager.get_all_tool_definitions())
+    assert {step[0] for step in log.steps if step[1].endswith("Tool Blacklisted")} == {"info"}
+    manager.task_log = None
+
+
+def test_a_server_without_checks_gets_the_arguments_as_they_are() -> None:
+    with ToolManager([named("one")], check_arguments=False) as manager:
+        assert call(manager, "one", "echo", {"text": [1]})["result"] == "[1]"
+
+
+def test_servers_that_the_program_adds_changes_and_removes_count_at_once() -> None:
+    servers = [named("first")]
+    with ToolManager(servers, tool_blacklist={("late", "add")}, timeout=0.5, on_timeout="return") as manager:
+        manager.server_dict["late"] = fake()
+        manager.server_dict["odd"] = 42
+        assert call(manager, "late", "echo", {"text": "x"})["result"] == "x"
+        assert "blacklisted" in call(manager, "late", "add", {"a": 1, "b": 1})["error"]
+        assert "0.5 s" in call(manager, "late", "sleep", {"seconds": 60})["error"]
+        assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
+        manager.server_configs.append(named("listed"))  # type: ignore[attr-defined]
+        listed = [entry["name"] for entry in asyncio.run(manager.get_all_tool_definitions())]
+        assert listed == ["first", "late", "odd", "listed"]
+        pid = call(manager, "late", "pid")["result"]
+        manager.server_dict["late"] = fake(env={"OTHER": "1"})
+        manager.server_dict.pop("odd")
+        assert call(manager, "late", "pid")["result"] != pid
+        assert call(manager, "odd", "echo")["error"] == "Server 'odd' not found."
+
+
+class Careful(ToolManager):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.logged: list[str] = []
+        super().__init__(*args, **options)
+
+    def _log(self, level: str, step_name: str, message: str, metadata: Any = None) -> None:
+        self.logged.append(step_name)
+        super()._log(level, step_name, message, metadata)
+
+    def _should_block_hf_scraping(self, tool_name: str, arguments: Any) -> bool:
+        return super()._should_block_hf_scraping(tool_name, arguments) or "secret" in str(arguments)
+
+
+def test_a_subclass_extends_the_guard_and_the_log() -> None:
+    with Careful([named("one")]) as manager:
+        assert manager._is_huggingface_dataset_or_space_url(HF)
+        assert not manager._is_huggingface_dataset_or_space_url("https://huggingface.co/models")
+        assert manager._should_block_hf_scraping("scrape_website", {"url": HF})
+        assert not manager._should_block_hf_scraping("echo", {"url": HF})
+        assert call(manager, "one", "echo", {"text": "a secret"})["result"] == HF_SENTENCE
+        assert call(manager, "one", "echo", {"text": "x"})["result"] == "x"
+        assert manager.logged == ["Tool Call Blocked", "Tool Call Start", "Tool Call Success"]
+
+
 def test_duplicate_names_and_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="unique"):
         ToolManager([named("one"), named("one")])
@@ -303,5 +367,5 @@ def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
 def test_arguments_are_checked_at_the_first_call_that_starts_a_server(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"late": fake(lazy=True)})
     with ToolManager.from_config(path) as manager:
-        assert call(manager, "late", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+        assert call(manager, "late", "echo", {"text": [1]})["error"].startswith("Error executing tool echo: ")
         assert call(manager, "late", "echo", {"text": "x"})["result"] == "x"

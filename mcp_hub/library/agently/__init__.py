@@ -20,9 +20,9 @@ from mcp_hub.library.server_entries import (
     entries_of,
     is_same_server,
     make_server,
-    with_deadline,
     with_functions_as,
     with_servers,
+    with_settings,
 )
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.call_stream import begin_alone
@@ -166,9 +166,9 @@ class ToolsByName:
         first = self.hub.functions is None
         self.hub.put_function(tool)
         if first and (self._timeout is not None or not self._checks):
-            with_settings = partial(with_functions_as, self._timeout, self._checks)
-            self.hub.keep_edit(self._functions_key, with_settings)  # first: another thread may renew the hub
-            self.hub.change_sync(with_settings)
+            edit = partial(with_functions_as, self._timeout, self._checks)
+            self.hub.keep_edit(self._functions_key, edit)  # first: another thread may renew the hub
+            self.hub.change_sync(edit)
         self._addresses.pop(name, None)
         self._record(name, desc, kwargs, func, returns, tag_list)
 
@@ -245,7 +245,7 @@ class ToolsByName:
             unnamed = make_server(UNNAMED, entry, literal)
             same = (id for id, imported in self._imported.items() if is_same_server(unnamed, imported))
             id = next(same, None) or self._free_id("")
-        return with_deadline(self._timeout, make_server(id, entry, literal))
+        return with_settings(self._timeout, self._checks, make_server(id, entry, literal))
 
     async def _start_servers(self, servers: Mapping[str, Server]) -> list[ServerTools]:
         """Adds servers, or replaces those of these ids, and returns their tools.
@@ -304,7 +304,7 @@ class ToolsByName:
             return cached
 
         async def call(**kwargs: Any) -> Any:
-            return agently_format.value_of(await self.hub.act(card.server, card.name, kwargs))
+            return agently_format.value_of(await self.hub.act(card.server, card.name, kwargs), name)
 
         call.__name__ = call.__qualname__ = name
         call.__doc__ = card.description
@@ -388,18 +388,18 @@ class ToolsByName:
     def _answer(self, name: str, outcome: CallOutcome) -> Any:
         if name in self._addresses or name not in self._funcs:
             try:
-                return agently_format.value_of(outcome)
-            except HubError as error:
-                return f"Error: {formats.error_message(error)}"
+                return agently_format.value_of(outcome, name)
+            except HubError:
+                return f"Error: {formats.outcome_message(outcome, name)}"
         if outcome.direct:
             return outcome.value
         if isinstance(outcome.error, UnknownName):
             return _not_found(name)
         if outcome.error is not None:
-            return f"Error: {formats.error_message(outcome.error)}"
+            return f"Error: {formats.outcome_message(outcome, name)}"
         result = outcome.result or {}
         if not result.get("isError"):
-            return agently_format.value_of(outcome)  # a policy has changed what the function returned
+            return agently_format.value_of(outcome, name)  # a policy has changed what the function returned
         text = formats.error_text(result)
         if outcome.raised is not None and not outcome.raised.args and text == f"Error: {type(outcome.raised).__name__}":
             return "Error: "

@@ -168,8 +168,8 @@ def info_of(card: ToolCard, name: str) -> Json:
     return info if returns is None else {**info, "returns": returns}
 
 
-def value_of(outcome: CallOutcome) -> Any:
-    """Converts the outcome of a server's tool as fastmcp's client and Agently do.
+def value_of(outcome: CallOutcome, name: str) -> Any:
+    """Converts the outcome of a server's tool, which the program calls `name`, as fastmcp's client and Agently do.
 
     Raises the error, as they do, if the server could not be reached or did not answer the call with a result.
     """
@@ -177,7 +177,7 @@ def value_of(outcome: CallOutcome) -> Any:
     if error is not None:
         if not isinstance(error, CallError) or isinstance(error, _UNAVAILABLE):
             raise error
-        return {"error": formats.error_message(error)}
+        return {"error": formats.outcome_message(outcome, name)}
     if result.get("isError"):
         return {"error": formats.error_text(result)}
     if result.get("structuredContent") is not None:

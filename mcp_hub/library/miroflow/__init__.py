@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import (
     INVALID_PARAMS,
+    CallError,
     ConfigError,
     DeadlineExceeded,
     PermissionDenied,
@@ -22,11 +23,20 @@ from mcp_hub.errors import (
 )
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
-from mcp_hub.library.server_entries import PLAYWRIGHT, entry_of, with_call_deadline
+from mcp_hub.library.server_entries import (
+    PLAYWRIGHT,
+    entry_of,
+    make_server,
+    with_call_settings,
+    with_server,
+    with_servers,
+    with_settings,
+)
 from mcp_hub.policy.access import BLACKLIST
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.fallback import META_KEY as FALLBACK_KEY
 from mcp_hub.policy.guard import GuardBlocked
+from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -130,39 +140,9 @@ class TaskLog(Protocol):
         ...
 
 
-class StepLog:
-    """Passes steps to a task log if there is one. A task log that raises never fails a call."""
-
-    def __init__(self) -> None:
-        self.sink: TaskLog | None = None
-
-    def info(self, step: str, message: str, metadata: Any = None) -> None:
-        """Logs a step that succeeded."""
-        self._log_step("info", step, message, metadata)
-
-    def debug(self, step: str, message: str) -> None:
-        """Logs a detail."""
-        self._log_step("debug", step, message, None)
-
-    def warning(self, step: str, message: str) -> None:
-        """Logs a refusal."""
-        self._log_step("warning", step, message, None)
-
-    def error(self, step: str, message: str) -> None:
-        """Logs a failure."""
-        self._log_step("error", step, message, None)
-
-    def _log_step(self, level: str, step: str, message: str, metadata: Any) -> None:
-        if self.sink is None:
-            return
-        try:
-            self.sink.log_step(level, _PREFIX + step, message, metadata)
-        except Exception as error:
-            log.warning("the task log failed for step %r: %r", step, error)
-
-
 OnTimeout = Literal["raise", "return"]
 
+_HUGGINGFACE: Final = UrlRules()
 _CONNECTION: Final = (ServerUnavailable, CircuitOpen, StateLost, PermissionDenied)
 """Errors of calls that did not reach the server, or lost it."""
 
@@ -178,6 +158,7 @@ class ToolsByServer:
         tool_blacklist: Iterable[Any] | None,
         timeout: float | None,
         on_timeout: OnTimeout,
+        check_arguments: bool,
     ) -> None:
         if on_timeout not in ("raise", "return"):
             raise ValueError(f"on_timeout is 'raise' or 'return', not {on_timeout!r}")
@@ -189,45 +170,54 @@ class ToolsByServer:
             self.server_dict[config["name"]] = config["params"]
         self.tool_blacklist: set[tuple[str, str]] = {_pair(item) for item in tool_blacklist or ()}
         self.browser_session: PlaywrightSession | None = None
-        self._steps = StepLog()
+        self.task_log: TaskLog | None = None
+        """The log that gets the steps."""
         self._on_timeout = on_timeout
         self._unusable: dict[str, Exception] = {}
         self._applied_blacklist: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
         """The blacklist that the hub has."""
-        self._blacklist_key, self._deadline_key = object(), object()
+        self._blacklist_key, self._settings_key = object(), object()
         self.hub.edit_unstarted(functools.partial(_with_blacklist, frozenset(), self._applied_blacklist))
         self._keep_blacklist()
+        self._timeout, self._checks = timeout, check_arguments
+        self._applied_servers = dict(self.server_dict)
+        """The servers that the hub has."""
         for name, params in self.server_dict.items():
-            try:
-                self._add(name, params)
-            except (TypeError, ConfigError) as error:
-                self._unusable[name] = error
-        if timeout is not None:
-            with_deadlines = functools.partial(with_call_deadline, timeout)
-            self.hub.edit_unstarted(with_deadlines)
-            self.hub.keep_edit(self._deadline_key, with_deadlines)
+            if (server := self._usable(name, params)) is not None:
+                self.hub.edit_unstarted(functools.partial(with_server, server))
+        if timeout is not None or not check_arguments:
+            edit = functools.partial(with_call_settings, timeout, check_arguments)
+            self.hub.edit_unstarted(edit)
+            self.hub.keep_edit(self._settings_key, edit)
 
-    def _add(self, name: str, params: Any) -> None:
+    def _usable(self, name: str, params: Any) -> Server | None:
+        """Returns the server to add; None if the hub's configuration has it, or if its params are not usable."""
         if isinstance(params, Server):
-            return  # the hub's configuration has it
-        entry, literal = entry_of(name, params)
-        self.hub.add_server_unstarted(name, entry, literal=literal)
+            return None
+        try:
+            server = make_server(name, *entry_of(name, params))
+            if any(existing.id == name for existing in self.hub.config.servers if name not in self._applied_servers):
+                raise ConfigError(f"there is a server {name!r} already; choose another name")
+        except (TypeError, ConfigError) as error:
+            self._unusable[name] = error
+            return None
+        return with_settings(self._timeout, self._checks, server)
 
     # --- the task log ------------------------------------------------------------------------------------------
 
-    @property
-    def task_log(self) -> TaskLog | None:
-        """The log that gets the steps, or None."""
-        return self._steps.sink
-
-    @task_log.setter
-    def task_log(self, task_log: TaskLog | None) -> None:
-        self._steps.sink = task_log
-
     def set_task_log(self, task_log: TaskLog | None) -> None:
         """Sends steps to this log from now on, beginning with one that the manager is initialized."""
-        self._steps.sink = task_log
-        self._steps.info("Initialization", f"ToolManager initialized, loaded servers: {list(self.server_dict)}")
+        self.task_log = task_log
+        self._log("info", "Initialization", f"ToolManager initialized, loaded servers: {list(self.server_dict)}")
+
+    def _log(self, level: str, step_name: str, message: str, metadata: Any = None) -> None:
+        """Logs one step, if there is a task log, whose exceptions never fail a call. Subclasses may extend it."""
+        if self.task_log is None:
+            return
+        try:
+            self.task_log.log_step(level, _PREFIX + step_name, message, metadata)
+        except Exception as error:
+            log.warning("the task log failed for step %r: %r", step_name, error)
 
     # --- lists -------------------------------------------------------------------------------------------------
 
@@ -240,11 +230,11 @@ class ToolsByServer:
 
         The tools of an unavailable server are one entry `{"error": "Unable to fetch tools: ..."}`.
         """
-        await self._apply_blacklist()
+        await self._apply_changes()
         if self.browser_session is not None:
             await self.browser_session.open()
         for name in self.server_dict:
-            self._steps.info("Get Tool Definitions", f"Getting tool definitions for server '{name}'...")
+            self._log("info", "Get Tool Definitions", f"Getting tool definitions for server '{name}'...")
         listed = {server_tools.server: server_tools for server_tools in await self.hub.listed()}
         names = dict.fromkeys([*self.server_dict, *listed])
         return [{"name": name, "tools": self._definitions(name, listed.get(name))} for name in names]
@@ -252,26 +242,39 @@ class ToolsByServer:
     def _definitions(self, name: str, listed: ServerTools | None) -> list[Json]:
         error: Exception | None = self._unusable.get(name) or (listed.error if listed is not None else None)
         if error is not None or listed is None:
-            if isinstance(error, TypeError):
-                kind = type(self.server_dict[name])
-                self._steps.error(
-                    "Unknown Parameter Type", f"Error: Unknown parameter type for server '{name}': {kind}"
-                )
+            self._log_unknown_kind(name, error)
             reason = str(error) if error is not None else "it is switched off in the configuration"
-            self._steps.error(
-                "Connection Error", f"Error: Unable to connect or get tools from server '{name}': {reason}"
+            self._log(
+                "error", "Connection Error", f"Error: Unable to connect or get tools from server '{name}': {reason}"
             )
             return [{"error": f"Unable to fetch tools: {reason}"}]
         for tool in listed.blacklisted:
-            self._steps.debug("Tool Blacklisted", f"Tool '{tool}' in server '{name}' is blacklisted, skipping.")
+            self._log("info", "Tool Blacklisted", f"Tool '{tool}' in server '{name}' is blacklisted, skipping.")
         tools = [{"name": card.name, "description": card.description, "schema": card.schema} for card in listed.tools]
-        self._steps.info(
-            "Tool Definitions Success", f"Successfully obtained {len(tools)} tool definitions from server '{name}'."
+        self._log(
+            "info",
+            "Tool Definitions Success",
+            f"Successfully obtained {len(tools)} tool definitions from server '{name}'.",
         )
         return tools
 
-    async def _apply_blacklist(self) -> None:
-        """Updates the hub if the program has changed the attribute `tool_blacklist`."""
+    def _log_unknown_kind(self, name: str, error: Exception | None) -> None:
+        if isinstance(error, TypeError):
+            kind = type(self.server_dict[name])
+            self._log("error", "Unknown Parameter Type", f"Error: Unknown parameter type for server '{name}': {kind}")
+
+    async def _apply_changes(self) -> None:
+        """Updates the hub if the program has changed `server_dict`, `server_configs` or `tool_blacklist`."""
+        for config in self.server_configs:
+            if config["name"] not in self._applied_servers:
+                self.server_dict.setdefault(config["name"], config["params"])
+        if self.server_dict != self._applied_servers:
+            former, self._applied_servers = self._applied_servers, dict(self.server_dict)
+            changed = {name for name in {*former, *self.server_dict} if former.get(name) != self.server_dict.get(name)}
+            for name in changed:
+                self._unusable.pop(name, None)
+            servers = [self._usable(name, self.server_dict[name]) for name in changed & self.server_dict.keys()]
+            await self.hub.edit(functools.partial(with_servers, changed, [server for server in servers if server]))
         blacklist = frozenset(_pair(item) for item in self.tool_blacklist)
         if blacklist == self._applied_blacklist:
             return
@@ -284,6 +287,17 @@ class ToolsByServer:
         edit = functools.partial(_with_blacklist, frozenset(), self._applied_blacklist)
         self.hub.keep_edit(self._blacklist_key, edit)
 
+    # --- the guard ---------------------------------------------------------------------------------------------
+
+    def _is_huggingface_dataset_or_space_url(self, url: Any) -> bool:
+        """Returns whether a URL is one of datasets or spaces of Hugging Face, as the guard reads it."""
+        return isinstance(url, str) and _HUGGINGFACE.refuses(url) is not None
+
+    def _should_block_hf_scraping(self, tool_name: str, arguments: Any) -> bool:
+        """Returns whether a call would scrape such a page. A subclass that overrides it blocks more than the guard."""
+        url = arguments.get("url") if isinstance(arguments, Mapping) else None
+        return tool_name in ("scrape", "scrape_website") and self._is_huggingface_dataset_or_space_url(url)
+
     # --- calls -------------------------------------------------------------------------------------------------
 
     async def execute_tool_call(self, server_name: str, tool_name: str, arguments: Json | None = None) -> Json:
@@ -292,22 +306,32 @@ class ToolsByServer:
         Raises asyncio.TimeoutError at the call's deadline, unless `on_timeout` is "return", and nothing else.
         """
         answer: Json = {"server_name": server_name, "tool_name": tool_name}
-        await self._apply_blacklist()
+        await self._apply_changes()
         server_name = str(server_name)  # a model may have written anything
-        if server_name in self._unusable:
-            return answer | {"error": f"Tool call failed: {self._unusable[server_name]}"}
+        if (unusable := self._unusable.get(server_name)) is not None:
+            self._log_unknown_kind(server_name, unusable)
+            self._log(
+                "error",
+                "Tool Call Failed",
+                f"Error: Failed to call tool '{tool_name}' (server: '{server_name}'): {unusable}",
+            )
+            return answer | {"error": f"Tool call failed: {unusable}"}
         if server_name not in self.server_dict and server_name not in [server.id for server in self.hub.config.servers]:
             return answer | {"error": await self._not_found(server_name, tool_name)}
         if not isinstance(tool_name, str):
-            self._steps.error("Tool Call Failed", "Error: The name of a tool must be a string")
+            self._log("error", "Tool Call Failed", "Error: The name of a tool must be a string")
             return answer | {"error": "Tool call failed: the name of a tool must be a string"}
         await self._use_browser(server_name)
         if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
-            self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
+            self._log("error", "Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
             return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
+        is_extended = type(self)._should_block_hf_scraping is not ToolsByServer._should_block_hf_scraping
+        if is_extended and self._should_block_hf_scraping(tool_name, arguments or {}):
+            self._log("warning", "Tool Call Blocked", f"Tool '{tool_name}' (server: '{server_name}') was not called")
+            return answer | {"result": HUGGINGFACE_MESSAGE}
         redacted = self.hub.redaction.value(arguments or {})
         message = f"Connecting to server '{server_name}' to call tool '{tool_name}'"
-        self._steps.info("Tool Call Start", message, {"arguments": redacted})
+        self._log("info", "Tool Call Start", message, {"arguments": redacted})
         outcome = await self.hub.act(server_name, tool_name, arguments or {})
         self._log_fallback(outcome)
         outcome_fields = self._outcome_fields(server_name, tool_name, outcome)
@@ -319,7 +343,8 @@ class ToolsByServer:
         ids = [candidate.id for candidate in self.hub.config.servers if candidate.enabled]
         close_matches = difflib.get_close_matches(server, ids, n=1)
         hint = f" Did you mean '{close_matches[0]}'?" if close_matches else await self._hint(server, tool)
-        self._steps.error(
+        self._log(
+            "error",
             "Server Not Found",
             f"Error: Attempting to call server '{printable(server)}' not found."
             + (hint or f" There are: {', '.join(ids)}"),
@@ -350,40 +375,43 @@ class ToolsByServer:
         fallback_notes = [note for note in notes if note.startswith("fallback: ")]
         if not fallback_notes:
             return
-        self._steps.info("Fallback Attempt", "The server failed to scrape; fetching the page with MarkItDown")
+        self._log("info", "Fallback Attempt", "The server failed to scrape; fetching the page with MarkItDown")
         if outcome.call is not None and outcome.call.fallback is not None:
-            self._steps.info("Fallback Success", "MarkItDown fetched the page")
+            self._log("info", "Fallback Success", "MarkItDown fetched the page")
         else:
-            self._steps.error("Fallback Failed", fallback_notes[-1])
+            self._log("error", "Fallback Failed", fallback_notes[-1])
 
     def _outcome_fields(self, server: str, tool: str, outcome: CallOutcome) -> Json:
         """Returns `{"result": ...}` or `{"error": ...}`."""
         error, result = outcome.error, outcome.result
         if isinstance(error, GuardBlocked) or (result is not None and _code(result) == GuardBlocked.code):
-            text = error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})
-            self._steps.warning("Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {text}")
+            text = formats.outcome_message(outcome, tool) if error is not None else formats.error_text(result or {})
+            self._log("warning", "Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {text}")
             return {"result": text}
         if isinstance(error, DeadlineExceeded | TimeoutError):
-            text = formats.error_message(error) or "the call took longer than its deadline"
-            self._steps.error("Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {text}")
+            text = formats.outcome_message(outcome, tool) or "the call took longer than its deadline"
+            self._log("error", "Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {text}")
             if self._on_timeout == "raise":
                 raise TimeoutError(text) from error
             return {"error": f"Tool execution failed: {text}"}
         if isinstance(error, _CONNECTION):
-            self._steps.error(
+            self._log(
+                "error",
                 "Tool Call Failed",
-                f"Error: Failed to call tool '{tool}' (server: '{server}'): {formats.error_message(error)}",
+                f"Error: Failed to call tool '{tool}' (server: '{server}'): {formats.outcome_message(outcome, tool)}",
             )
-            return {"error": f"Tool call failed: {formats.error_message(error)}"}
+            return {"error": f"Tool call failed: {formats.outcome_message(outcome, tool)}"}
         if error is not None:
-            self._steps.error("Tool Execution Error", f"Tool execution error: {formats.error_message(error)}")
-            return {"error": _execution_error(error)}
+            self._log(
+                "error", "Tool Execution Error", f"Tool execution error: {formats.outcome_message(outcome, tool)}"
+            )
+            return {"error": _execution_error(tool, outcome)}
         assert result is not None
         if result.get("isError"):
             text = formats.error_text(result) or "the tool answered with an error that says nothing"
-            self._steps.error("Tool Execution Error", f"Tool execution error: {text}")
+            self._log("error", "Tool Execution Error", f"Tool execution error: {text}")
             return {"error": text}
-        self._steps.info("Tool Call Success", f"Tool '{tool}' (server: '{server}') called successfully.")
+        self._log("info", "Tool Call Success", f"Tool '{tool}' (server: '{server}') called successfully.")
         return {"result": formats.result_text(_page_alone(result))}
 
 
@@ -408,12 +436,17 @@ def _code(result: Json) -> str | None:
     return facts.get("code") if isinstance(facts, dict) and result.get("isError") else None
 
 
-def _execution_error(error: Exception) -> str:
-    """Returns the error text. It keeps the prefix `Unknown tool: ...`, which orchestrators look for."""
+def _execution_error(tool: str, outcome: CallOutcome) -> str:
+    """Returns the error text. It begins as those of the original's servers, which orchestrators look for.
+
+    They ask the model again after `Unknown tool: ...`, and after `Error executing tool NAME: ...` for wrong arguments.
+    """
+    error = outcome.error
     unknown = isinstance(error, UpstreamAnswered) and error.code == INVALID_PARAMS
     if isinstance(error, UnknownName) or unknown:
         return str(error)
-    return f"Tool execution failed: {formats.error_message(error)}"
+    prefix = f"Error executing tool {tool}" if isinstance(error, CallError) else "Tool execution failed"
+    return f"{prefix}: {formats.outcome_message(outcome, tool)}"
 
 
 def _page_alone(result: Json) -> Json:
