@@ -406,7 +406,10 @@ def _is_installer(command: str | None, args: tuple[str, ...]) -> bool:
 
 
 def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
-    return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | _explicit_deadlines(fields))
+    explicit = _explicit_deadlines(fields)
+    deadlines = Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | explicit)
+    deadlines.__dict__["keys"] = {name: ".".join(map(str, fields.values[f"deadlines.{name}"].at)) for name in explicit}
+    return deadlines
 
 
 def _explicit_deadlines(fields: Fields) -> dict[str, float]:

@@ -7,7 +7,7 @@ All durations are seconds, all sizes bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,9 +102,15 @@ class Deadlines(Frozen):
     write: Duration = WRITE_DEADLINE
     """The time until a server has read one message from the pipe."""
     call: Duration = CALL_DEADLINE
-    """The time for one call in total, with the wait for the connection, retries and the fallback."""
+    """The time for one call in total, with the wait for the connection and retries. The fallback comes after it."""
     idle: Duration | None = None
     """The time for one call without a progress notification. None: only `call` applies."""
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The keys of a file that set them, such as `mcpServers.a.timeout`, by name. Equality ignores them."""
+        keys: Mapping[str, str] = self.__dict__.get("keys", {})
+        return keys
 
 
 class FileRoot(Frozen):
@@ -241,6 +247,10 @@ class Server(Frozen):
             return False
         user = self.url.partition("://")[2].partition("/")[0].rpartition("@")[0]
         return not user and "authorization" not in {name.lower() for name in self.headers}
+
+    def key_of_deadline(self, name: str) -> str:
+        """Returns the key that sets a deadline, as it is written in the file if it is."""
+        return self.deadlines.keys.get(name) or f"servers.{self.id}.deadlines.{name}"
 
     @property
     def of_this_machine(self) -> bool:

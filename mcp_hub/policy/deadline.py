@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from math import inf
 from types import TracebackType
 from typing import Final
 from weakref import WeakKeyDictionary, ref
 
+from mcp_hub.catalog import Route
 from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
@@ -157,9 +159,11 @@ class DeadlinePolicy(Policy):
 
     name = "deadline"
 
-    def __init__(self, servers: Mapping[str, Server]) -> None:
+    def __init__(self, servers: Mapping[str, Server], at_most: float = inf, setting: str = "") -> None:
+        """Makes the policy. A call whose tool has no `timeout` takes `at_most` seconds, which `setting` sets."""
         self._servers = servers
         self._rules = ToolRulesTable(servers)
+        self._at_most, self._setting = at_most, setting
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `current_task` without a loop costs a system call."""
 
@@ -172,7 +176,7 @@ class DeadlinePolicy(Policy):
         """Runs the call. Raises DeadlineExceeded, which names the limit and its setting."""
         server = call.route.upstream
         rules, deadlines = self._rules[call.route], self._servers[server].deadlines
-        total = rules.timeout if rules.timeout is not None else deadlines.call
+        total = rules.timeout if rules.timeout is not None else min(deadlines.call, self._at_most)
         idle = rules.idle_timeout if rules.idle_timeout is not None else deadlines.idle
         self._loop = self._loop or asyncio.get_running_loop()
         scope = TimeLimit(total, self._loop)
@@ -180,38 +184,40 @@ class DeadlinePolicy(Policy):
             with scope:
                 call.deadlines.append(scope)
                 return await (
-                    call_next(call) if idle is None or idle >= total else _run_with_idle_limit(idle, call, call_next)
+                    call_next(call) if idle is None or idle >= total else self._run_idle(idle, call, call_next)
                 )
         except TimeoutError:
             if scope.expired:
-                is_tool_limit = rules.timeout is not None
-                setting = f"servers.{server}." + (
-                    f"tools.{call.route.name}.timeout" if is_tool_limit else "deadlines.call"
-                )
+                is_own = rules.timeout is not None or total < self._at_most
+                setting = self._key(call.route, "timeout", "call") if is_own else self._setting
                 text = f"{call.exposed!r} did not answer within {total:g} s (setting: {setting})."
                 raise DeadlineExceeded(text, server=server) from None
             raise
 
+    def _key(self, route: Route, rule: str, deadline: str) -> str:
+        """Returns the key that limits calls of a tool: its own `rule`, or the deadline of its server."""
+        key = self._rules.key_of(route, rule)
+        return f"servers.{route.upstream}.{key}" if key else self._servers[route.upstream].key_of_deadline(deadline)
 
-async def _run_with_idle_limit(idle: float, call: Call, call_next: Next) -> Json:
-    """Runs the call as long as it reports progress at least every `idle` seconds. Raises DeadlineExceeded."""
-    scope = TimeLimit(idle)
-    relay = call.on_progress
+    async def _run_idle(self, idle: float, call: Call, call_next: Next) -> Json:
+        """Runs the call as long as it reports progress at least every `idle` seconds. Raises DeadlineExceeded."""
+        scope = TimeLimit(idle)
+        relay = call.on_progress
 
-    def on_progress(params: Json) -> None:
-        if not scope.expired and scope.deadline is not None:
-            scope.reschedule(asyncio.get_running_loop().time() + idle)
-        if relay is not None:
-            relay(params)
+        def on_progress(params: Json) -> None:
+            if not scope.expired and scope.deadline is not None:
+                scope.reschedule(asyncio.get_running_loop().time() + idle)
+            if relay is not None:
+                relay(params)
 
-    call.on_progress = on_progress
-    try:
-        with scope:
-            call.deadlines.append(scope)
-            return await call_next(call)
-    except TimeoutError:
-        if not scope.expired:
-            raise
-        server = call.route.upstream
-        text = f"{call.exposed!r} made no progress for {idle:g} s (setting: servers.{server}.deadlines.idle)."
-        raise DeadlineExceeded(text, server=server) from None
+        call.on_progress = on_progress
+        try:
+            with scope:
+                call.deadlines.append(scope)
+                return await call_next(call)
+        except TimeoutError:
+            if not scope.expired:
+                raise
+            setting = self._key(call.route, "idle_timeout", "idle")
+            text = f"{call.exposed!r} made no progress for {idle:g} s (setting: {setting})."
+            raise DeadlineExceeded(text, server=call.route.upstream) from None

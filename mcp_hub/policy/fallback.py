@@ -1,8 +1,7 @@
-"""The fallback for scraping: if a server fails to read a page, the hub fetches it."""
+"""The fallback for scraping: if a server is unavailable or too slow to read a page, the hub fetches it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
@@ -21,10 +20,12 @@ from mcp_hub.errors import (
 )
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, without_output_schema
 from mcp_hub.policy.breaker import CircuitOpen
+from mcp_hub.policy.deadline import DeadlinePolicy
 from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.selection import ToolNames
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import suspended
 
 META_KEY: Final = "mcp-hub/fallback"
 URL_ARGUMENTS: Final = ("url", "uri", "link", "href", "webpage", "website")
@@ -43,7 +44,7 @@ class FallbackSettings(Frozen):
     on: tuple[FailureClass, ...] = ("transport", "timeout")
     """Failures after which the hub fetches the page itself."""
     timeout: Duration = 60.0
-    """The time limit of such a tool, and then of the hub's own attempt."""
+    """The time limit of the hub's own attempt, and of a call of such a tool that has no `timeout`."""
 
 
 def _read(field: FieldValue, reading: KeyReading) -> FallbackSettings | None:
@@ -69,6 +70,7 @@ class FallbackPolicy(Policy):
         self._rules = fallback
         self._tools = ToolNames(fallback.tools, servers)
         self._scrape = scrape
+        self._attempt = DeadlinePolicy(servers, fallback.timeout, "fallback.timeout")
 
     @staticmethod
     def rule_names(config: Config) -> Iterator[RuleNames]:
@@ -100,17 +102,15 @@ class FallbackPolicy(Policy):
             return await call_next(call)
         result: Json | None = None
         failure: Exception | None = None
-        scope = asyncio.timeout(self._rules.timeout)
-        try:
-            async with scope:
-                result = await call_next(call)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            text = f"{call.exposed!r} did not answer within {self._rules.timeout:g} s (setting: fallback.timeout)."
-            failure = DeadlineExceeded(text, server=call.route.upstream)
-        except (CallError, UpstreamAnswered) as error:
-            failure = error
+        with suspended(call.deadlines):  # they hold for the server's attempt, and must leave time for the page
+            try:
+                result = await self._attempt(call, call_next)
+            except (CallError, UpstreamAnswered) as error:
+                failure = error
+            return await self._answer(call, url, result, failure)
+
+    async def _answer(self, call: Call, url: str, result: Json | None, failure: Exception | None) -> Json:
+        """Returns the server's result, or the page in its place. Raises `failure` if there is none."""
         failure_class = _class_of(failure, result)
         if failure_class not in self._rules.on:
             return _outcome(result, failure)

@@ -39,10 +39,15 @@ class ToolRulesTable(dict[Route, ToolRules]):
     def __init__(self, servers: Mapping[str, Server]) -> None:
         super().__init__()
         self._rules = {
-            id: [(Patterns((pattern,)), rules) for pattern, rules in server.tools.items()]
+            id: [(pattern, Patterns((pattern,)), rules) for pattern, rules in server.tools.items()]
             for id, server in servers.items()
             if server.tools
         }
+
+    def key_of(self, route: Route, field: str) -> str | None:
+        """Returns the key below the entry that sets a rule of a tool, such as `tools.read_*.timeout`; None if none."""
+        keys = [pattern for pattern, rules in self._matching(route) if getattr(rules, field) is not None]
+        return f"tools.{keys[-1]}.{field}" if keys else None
 
     def __missing__(self, route: Route) -> ToolRules:
         if len(self) >= MAX_REMEMBERED:
@@ -52,12 +57,16 @@ class ToolRulesTable(dict[Route, ToolRules]):
 
     def _merged(self, route: Route) -> ToolRules:
         merged = NO_RULES
-        for patterns, rules in self._rules.get(route.upstream, ()):
-            if patterns.match(route.name):
-                fields = {field: getattr(rules, field) for field in rules.model_fields_set}
-                fields["preset"] = {**merged.preset, **rules.preset}
-                merged = merged.model_copy(update=fields)
+        for _, rules in self._matching(route):
+            fields = {field: getattr(rules, field) for field in rules.model_fields_set}
+            fields["preset"] = {**merged.preset, **rules.preset}
+            merged = merged.model_copy(update=fields)
         return merged
+
+    def _matching(self, route: Route) -> list[tuple[str, ToolRules]]:
+        """Returns the patterns that match a tool, with their rules, in the order of the file."""
+        rules_of_server = self._rules.get(route.upstream, ())
+        return [(pattern, rules) for pattern, patterns, rules in rules_of_server if patterns.match(route.name)]
 
 
 NO_RULES: Final = ToolRules()

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from math import inf
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from mcp_hub.catalog.exposed_ids import TASK_UPDATE
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
-from mcp_hub.errors import NotConnected, ServerUnavailable
+from mcp_hub.errors import ServerUnavailable
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
 from mcp_hub.policy.rule_names import RuleNames
@@ -23,9 +24,6 @@ from mcp_hub.protocol.kinds import TOOLS, hints_of
 
 BUDGET_AT_REST: Final = 10.0
 """Retries in the budget of an upstream after a quiet time."""
-
-MOST_STARTS: Final = 2
-"""Failed starts in a row that one call waits for; the supervisor makes further attempts without it."""
 
 
 class RetrySettings(Frozen):
@@ -46,7 +44,8 @@ class RetrySettings(Frozen):
     tools: tuple[str, ...] = ()
     """Tools whose calls may be retried, whatever their annotations say."""
     budget: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """The share of calls that may be retries, so that retries do not overload a failing server."""
+    """The share of calls that may be retries, so that retries do not overload a failing server. If only `attempts` is
+    written, there is no such limit."""
 
 
 _RANDOM: Final = random.Random()
@@ -64,6 +63,12 @@ class _RetryBudget(msgspec.Struct):
             return False
         self.tokens -= 1
         return True
+
+
+def _budget_of(rules: RetrySettings) -> _RetryBudget:
+    """Returns the budget of an upstream; it is infinite if `attempts` is written, but `budget` is not."""
+    is_bounded = "attempts" not in rules.model_fields_set or "budget" in rules.model_fields_set
+    return _RetryBudget(rules.budget) if is_bounded else _RetryBudget(rules.budget, inf)
 
 
 class RetryPolicy(Policy):
@@ -87,7 +92,7 @@ class RetryPolicy(Policy):
         self._rules = {id: RETRY.of(server) for id, server in servers.items()}
         self._listed = {id: Patterns(rules.tools) for id, rules in self._rules.items()}
         self._tools = ToolRulesTable(servers)
-        self._budgets = {id: _RetryBudget(rules.budget) for id, rules in self._rules.items()}
+        self._budgets = {id: _budget_of(rules) for id, rules in self._rules.items()}
         self._hints = hints
         self._clock = clock
         self._sleep = sleep
@@ -119,16 +124,11 @@ class RetryPolicy(Policy):
         rules, budget = self._rules[upstream], self._budgets[upstream]
         if budget.tokens < BUDGET_AT_REST:
             budget.tokens = min(BUDGET_AT_REST, budget.tokens + budget.share)
-        failed_starts = 0
         for attempt in range(1, rules.attempts + 1):
             try:
                 return await call_next(call)
             except ServerUnavailable as error:
-                failed_starts = failed_starts + 1 if isinstance(error, NotConnected) else 0
                 if attempt == rules.attempts or not self._may_repeat(call, error):
-                    raise
-                if failed_starts == MOST_STARTS:
-                    call.notes.append(f"retry: none, the server could not be started {MOST_STARTS} times in a row")
                     raise
                 longest = min(rules.max_backoff, rules.backoff * 2 ** (attempt - 1))
                 wait = max(self._draw() * longest, error.retry_after or 0.0)

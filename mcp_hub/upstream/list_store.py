@@ -215,7 +215,7 @@ class RawLists:
                 return DrainedList([])
             text = f"{kind.list_method} was answered with an error: {printable(error.message)}"
         except TimeoutError:
-            setting = f"servers.{self._server.id}.deadlines.list"
+            setting = self._server.key_of_deadline("list")
             text = f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})"
             if kind is TOOLS and not known:
                 raise LinkError(text, code=codes.LIST_LATE) from None

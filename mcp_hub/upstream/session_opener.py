@@ -148,7 +148,7 @@ class SessionOpener:
                 self._held_until = max(self._held_until, time.monotonic() + (refusal.retry_after or 0.0))
                 raise
             except TimeoutError:
-                setting = f"servers.{self._server.id}.deadlines.connect"
+                setting = self._server.key_of_deadline("connect")
                 text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
                 error = LinkError(text, code=codes.HANDSHAKE_LATE)
                 error.last_words = tuple(side.last_words)

@@ -20,7 +20,7 @@ async def test_a_call_times_out_and_its_session_continues(tmp_path: Path, modern
         late = await client.call("a__sleep", {"seconds": 10})
         assert late["_meta"]["mcp-hub/error"]["code"] == "timeout"
         assert late["_meta"]["mcp-hub/error"]["retryable"] is True
-        assert "servers.a.deadlines.call" in late["content"][0]["text"]
+        assert "servers.a.timeout" in late["content"][0]["text"]  # as it is written
         assert await client.text("a__pid") == pid
     assert "notifications/cancelled" in record.read_text()
 

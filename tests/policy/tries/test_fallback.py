@@ -200,3 +200,33 @@ async def test_a_fallback_does_not_delay_other_calls(tmp_path: Path) -> None:
             while not falling.done():  # while it is converted
                 assert await client.text("other__echo", {"text": "x"}) == "x"
         assert (await falling)["result"]["_meta"]["mcp-hub/fallback"]["because"] == "server_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("rules", "key"),
+    [
+        ({"tools": {"scr*": {"timeout": "300ms"}}}, "servers.c.tools.scr*.timeout"),
+        ({"tools": {"scrape": {"idle_timeout": "300ms"}}}, "servers.c.tools.scrape.idle_timeout"),
+        ({"timeout": "300ms"}, "servers.c.timeout"),
+        ({"deadlines": {"idle": "300ms"}}, "servers.c.deadlines.idle"),
+    ],
+)
+async def test_the_limits_of_a_tool_end_the_attempt_and_leave_time_for_the_fallback(
+    tmp_path: Path, rules: dict[str, Any], key: str
+) -> None:
+    servers = {"c": counting(tmp_path, "hang", "hang", **rules)}
+    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED) as client:
+        page = await client.call("c__scrape", {"url": f"{base}/page"})
+        assert page["_meta"]["mcp-hub/fallback"]["because"] == "timeout"
+        failed = await client.call("c__scrape", {"url": f"{base}/missing"})
+        assert failed["_meta"]["mcp-hub/error"]["code"] == "timeout"
+        assert f"(setting: {key})" in failed["content"][0]["text"]
+
+
+async def test_a_tool_with_a_longer_timeout_than_the_fallback_gets_it(tmp_path: Path) -> None:
+    servers = {"c": counting(tmp_path, tools={"scrape": {"timeout": PATIENCE}})}
+    async with site() as (base, requested), hub(tmp_path, servers, fallback={"timeout": "1ms"}, **ALLOWED) as client:
+        result = await client.call("c__scrape", {"url": f"{base}/page"})
+        assert not result.get("isError")
+        assert "mcp-hub/fallback" not in result.get("_meta", {})
+        assert not requested
