@@ -23,6 +23,7 @@ from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills,
 from mcp_hub.policy import Call, Json, NewlyListedTool, unknown_name
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.confirm import CODE_MODE
+from mcp_hub.policy.fallback import stand_ins
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.policy.sharing import shared_name
 from mcp_hub.protocol import era as eras
@@ -151,6 +152,8 @@ class Engine:
         expose(self.catalogs, now.config, now.selection, self._exposed)
         adapt_schemas(self.catalogs, now.config)
         self.catalogs.describe = ServerPurposes(now.upstreams, now.rules.instructions)
+        for id, upstream in now.upstreams.items():
+            upstream.lists.stand_ins = stand_ins(now.config, id)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,

@@ -321,7 +321,7 @@ class Catalogs:
         listed = {
             id: upstream
             for id, upstream in self._upstreams.items()
-            if upstream.lists.items or upstream.caller_lists.all
+            if upstream.lists.items or upstream.lists.stand_ins or upstream.caller_lists.all
         }
         reviewed, self._reviewed = self._reviewed, False
         shaped = {} if reviewed else {id: items for id, items in self._items_by_upstream.items() if id in listed}
@@ -416,7 +416,11 @@ class Catalogs:
         def is_visible(route: Route) -> bool:
             return profile is None or self._is_visible(route, profile)
 
-        unlisted = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
+        unlisted = frozenset(
+            id
+            for id, upstream in self._upstreams.items()
+            if not (upstream.visibility.listed or (upstream.lists.stand_ins and not upstream.lists.items))
+        )
         sources: list[CatalogSource] = []
         for items in self._items_by_upstream.values():
             own = items.own.get(caller[0]) if caller else None

@@ -64,7 +64,7 @@ def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
     Lists are replaced and never mutated, so identity tells whether they changed.
     """
     return tuple(
-        lists.items.get(kind) for lists in (upstream.lists, *upstream.caller_lists.all.values()) for kind in KINDS
+        lists.offered(kind) for lists in (upstream.lists, *upstream.caller_lists.all.values()) for kind in KINDS
     )
 
 
@@ -119,6 +119,6 @@ def _defined(item: Item, definitions: dict[Route, list[Item]]) -> Item:
 
 
 def _items(upstream: Upstream, lists: RawLists, kind: Kind) -> Iterator[Item]:
-    for wire in lists.items.get(kind, ()):
+    for wire in lists.offered(kind) or ():
         name = name_of(kind, wire)
         yield Item(Route(upstream.server.id, kind, name), name, wire)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
@@ -22,13 +23,24 @@ from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, without_output
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.deadline import DeadlinePolicy
 from mcp_hub.policy.guard import GuardBlocked
+from mcp_hub.policy.patterns import WILDCARDS
 from mcp_hub.policy.rule_names import RuleNames
-from mcp_hub.policy.selection import ToolNames
+from mcp_hub.policy.selection import ToolNames, prefixes_of
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import suspended
 
 META_KEY: Final = "mcp-hub/fallback"
 URL_ARGUMENTS: Final = ("url", "uri", "link", "href", "webpage", "website")
+
+_STAND_IN: Final[Json] = {
+    "description": "Read a web page. Returns its text as Markdown.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"url": {"type": "string", "description": "The address of the page, http or https"}},
+        "required": ["url"],
+    },
+}
+"""What is listed of a tool whose server has never been reached."""
 
 Scrape = Callable[[str, float], Awaitable[Json]]
 FailureClass = Literal["transport", "timeout", "tool_error"]
@@ -58,6 +70,16 @@ def _read(field: FieldValue, reading: KeyReading) -> FallbackSettings | None:
 
 
 FALLBACK: Final = RootKey("fallback", _read, FallbackSettings(), spellings=("scrape_fallback",))
+
+
+def stand_ins(config: Config, server: str) -> list[Json]:
+    """Returns definitions of the tools that `fallback.tools` names with this server: the hub can answer for them."""
+    settings = FALLBACK.of(config)
+    if "transport" not in settings.on or missing("web") is not None:
+        return []
+    heads = [head for head, id in prefixes_of(config.servers) if id == server]
+    named = [member.removeprefix(head) for member in settings.tools for head in heads if member.startswith(head)]
+    return [{"name": name, **_STAND_IN} for name in named if name and WILDCARDS.search(name) is None]
 
 
 class FallbackPolicy(Policy):

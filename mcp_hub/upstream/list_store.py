@@ -126,6 +126,8 @@ class RawLists:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.items: dict[Kind, list[Any]] = {}
+        self.stand_ins: list[Any] = []
+        """The tools that clients are listed as long as those of the server are not known."""
         self.shortfalls: dict[Kind, str] = {}
         """The reason why a list is incomplete or out of date, for the user."""
         self.failed: set[Kind] = set()
@@ -148,6 +150,10 @@ class RawLists:
             for reason, number in reasons.items()
         ]
         return [*self.shortfalls.values(), *left_out]
+
+    def offered(self, kind: Kind) -> list[Any] | None:
+        """Returns the list that clients are shown; None if there is none yet."""
+        return self.items.get(kind, self.stand_ins if self.stand_ins and kind is TOOLS else None)
 
     def adopt(self, items: dict[Kind, list[Any]]) -> None:
         """Replaces the lists of these kinds."""

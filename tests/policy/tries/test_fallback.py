@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.fakes.client import PATIENCE, fake, hub
+from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.fakes.loopback_site import loopback_site
 from tests.fakes.network import network_hub, sdk
-from tests.policy.tries.counted import counting, written
+from tests.policy.tries.counted import counting, counting_http, written
 
 pytestmark = pytest.mark.anyio
 
@@ -230,3 +230,30 @@ async def test_a_tool_with_a_longer_timeout_than_the_fallback_gets_it(tmp_path: 
         assert not result.get("isError")
         assert "mcp-hub/fallback" not in result.get("_meta", {})
         assert not requested
+
+
+async def test_a_scraper_that_was_never_up_is_listed_and_answered_by_the_hub(tmp_path: Path) -> None:
+    port = free_port()
+    entry = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "http", "health": {"unlist_after": "1ms"}}
+    gone = {"command": str(tmp_path / "not-there")}
+    rules = {"fallback": {"tools": ["up/scrape", "gone__read", "up/r*", "other/*", "scrape"]}, "list_wait": PATIENCE}
+    async with site() as (base, _), hub(tmp_path, {"up": entry, "gone": gone}, **rules, **ALLOWED) as client:
+        assert await client.tool_names() == ["up__scrape", "gone__read"]
+        for name in ("up__scrape", "gone__read"):
+            result = await client.call(name, {"url": f"{base}/page"})
+            assert result["_meta"]["mcp-hub/fallback"]["because"] == "server_unavailable"
+            assert "# Title" in result["content"][0]["text"]
+        assert await client.tool_names() == ["up__scrape", "gone__read"]
+        async with counting_http(tmp_path, port=port), asyncio.timeout(PATIENCE):
+            while "up__other" not in await client.tool_names():
+                pass
+            assert {"up__scrape", "gone__read"} <= set(await client.tool_names())
+
+
+@pytest.mark.parametrize("rules", [{"on": ["timeout"]}, {"tools": ["read", "up*/read"]}])
+async def test_nothing_stands_in_for_a_tool_that_is_not_named_or_has_no_fallback(
+    tmp_path: Path, rules: dict[str, Any]
+) -> None:
+    servers = {"up": {"command": str(tmp_path / "not-there")}}
+    async with hub(tmp_path, servers, fallback={"tools": ["up/read"], **rules}) as client:
+        assert await client.tool_names() == []
