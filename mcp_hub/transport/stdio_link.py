@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import sys
 from collections import deque
@@ -52,6 +53,16 @@ INVALID_MESSAGES: Final = 20
 INVALID_WITHIN: Final = 60.0
 """After INVALID_MESSAGES invalid messages within INVALID_WITHIN seconds the link is lost."""
 _POLL: Final = 0.02
+
+
+_ECHO: Final = re.compile(
+    r"server/discover|Processing request of type|validation errors? for ClientRequest|before initialization"
+)
+"""Matches what servers log about the hub's own requests, above all about the probe of the modern era."""
+_ECHO_GOES_ON: Final = re.compile(
+    r"\s*(?:\w+Request(?:\.\w+)*$|For further information visit|.*\[type=\w+, input_value=)|\s{16,}"
+)
+"""Matches further lines of such a message; rich indents those that it wraps."""
 
 
 class StdioLink(Link):
@@ -240,6 +251,8 @@ class _Process(asyncio.SubprocessProtocol):
         }
         self._max_frame = max_frame
         self._noise = 0
+        self._is_echo = False
+        """Whether the last line of stderr was about a request of the hub."""
         self._invalid: deque[float] = deque(maxlen=INVALID_MESSAGES)
         self._transport: asyncio.SubprocessTransport | None = None
         self._error: LinkLost | None = None
@@ -326,8 +339,10 @@ class _Process(asyncio.SubprocessProtocol):
         level = logging.INFO if self._is_own else logging.DEBUG
         if self._is_own and text.startswith(STDERR_WARNING):
             level, text = logging.WARNING, text.removeprefix(STDERR_WARNING)
+        self._is_echo = bool(_ECHO.search(text) or (self._is_echo and _ECHO_GOES_ON.match(text)))
         if text:
-            self.stderr.append(text)
+            if not self._is_echo:  # else it would replace the server's own last words
+                self.stderr.append(text)
             if log.isEnabledFor(level):
                 log.log(level, "%s: %s", self._upstream, self._clean(text))
 

@@ -40,6 +40,9 @@ _LAUNCHERS: Final = (
 )
 """What npm and docker print on stderr when they cannot start a server -> the code of its cure."""
 
+_STACK: Final = re.compile(r"\s+at \S|\s*\^+$|Node\.js v\d")
+"""Matches lines that Node.js prints behind the message of an error, which is what a person needs."""
+
 
 class ErrorMessages:
     """Makes the errors that callers get about one server."""
@@ -63,11 +66,13 @@ class ErrorMessages:
             text = f"it refused the handshake: {printable(error.message)} ({error.code})"
             code = codes.HANDSHAKE_REFUSED
         last_words = last_words or getattr(error, "last_words", ())
+        printed = "\n".join((text, *last_words))
         if last_words:
             code = _code_of_launcher(last_words) or code
-            text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
+            shown = [line for line in last_words if _STACK.match(line) is None][-SHOWN_LAST_WORDS:]
+            text += "; its last words: " + " | ".join(shown or last_words[-SHOWN_LAST_WORDS:])
         redacted = self._redaction.text(text)
-        if self._server.command and (missed := missed_variables(self._server, text, os.environ)):
+        if self._server.command and (missed := missed_variables(self._server, printed, os.environ)):
             pairs = ", ".join(f"{name}: ${{{name}}}" for name in missed)
             redacted += f"; it does not inherit what is set here: if it needs that, write env: {{{pairs}}} in its entry"
             code = codes.VARIABLE_NOT_PASSED
