@@ -98,7 +98,8 @@ class InternalServers:
             raise ServerUnavailable(problem)
         server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
         async with asyncio.timeout(seconds):
-            result = await self._call_tool(server, SCRAPE, {"url": url})
+            # The whole page, as the tool that the caller knows cannot go on.
+            result = await self._call_tool(server, SCRAPE, {"url": url, "max_length": sys.maxsize})
         if not result.get("isError"):
             return result
         text, code, rule = _error_facts(result)

@@ -17,13 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.browser_session import ACTION, ACTS, NAVIGATION, READS, CurrentBrowser, OpenBrowser
 from mcp_hub.servers.builtin.pages import (
-    MAX_PART,
     fetch,
     fetch_by_click,
     find_element,
     goto,
     notes,
-    part_of,
     refuse_refused,
     report,
     text_result,
@@ -33,7 +31,7 @@ from mcp_hub.servers.builtin.pages import (
 )
 from mcp_hub.servers.builtin.tabs import embedded_resource, title_of
 from mcp_hub.servers.local import mark_of, tool
-from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import MAX_PART, ToolRefused, ToolResult, part_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Download, Page
@@ -291,7 +289,7 @@ class PageContent:
             page = await browser.tabs.current()
             refuse_refused(browser, page)
             tree = await tree_of(page if ref is None else await find_element(page, ref), depth)
-            return await self._reading(browser, page, part_of(tree, offset, MAX_PART, "browser_snapshot"))
+            return await self._reading(browser, page, part_of(tree, offset, MAX_PART, "browser_snapshot with offset"))
 
         return await self._browser.run(work, ACTION * 2)
 
@@ -304,7 +302,7 @@ class PageContent:
             refuse_refused(browser, page)
             target = page.locator("body") if ref is None else await find_element(page, ref)
             text = await target.inner_text(timeout=self._browser.milliseconds)
-            return await self._reading(browser, page, part_of(text, offset, MAX_PART, "browser_text"))
+            return await self._reading(browser, page, part_of(text, offset, MAX_PART, "browser_text with offset"))
 
         return await self._browser.run(work, ACTION * 2)
 

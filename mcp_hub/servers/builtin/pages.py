@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.servers.builtin.browser_session import OpenBrowser
 from mcp_hub.servers.builtin.checked_lookups import RequestRefused
 from mcp_hub.servers.builtin.tabs import title_of
-from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult, part_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Download, Locator, Page, Request, Response
 
 MAX_AFTER_ACTION: Final = 20_000
 """Most characters of the snapshot in the result of an action."""
-MAX_PART: Final = 60_000
-"""Most characters of a requested snapshot or text; `offset` returns the rest."""
 SNAPSHOT_WAIT: Final = 10.0
 SETTLE: Final = 0.3
 """Seconds within which the consequences of an action begin: a navigation, a request, a dialog."""
@@ -49,19 +47,6 @@ async def find_element(page: Page, ref: str) -> Locator:
 async def tree_of(target: Page | Locator, depth: int | None = None) -> str:
     """Returns the accessibility tree of a page or element, with references."""
     return await target.aria_snapshot(mode="ai", depth=depth, timeout=SNAPSHOT_WAIT * 1000)
-
-
-def part_of(text: str, offset: int, limit: int, tool: str) -> str:
-    """Returns at most `limit` characters of a text from `offset`, cut at the end of a line, and how to get the rest."""
-    if offset == 0 and len(text) <= limit:
-        return text
-    part = text[offset : offset + limit]
-    end = offset + len(part)
-    if end < len(text):
-        part = part[: part.rfind("\n") + 1] or part
-        end = offset + len(part)
-        part += f"[{len(text) - end:,} characters more: {tool} with offset {end}]"
-    return part or f"[The text has only {len(text):,} characters.]"
 
 
 async def wait_until_settled(page: Page) -> None:
@@ -112,7 +97,7 @@ async def report(browser: OpenBrowser, *, tree: bool = True, said: str = "") -> 
     lines += notes(browser)
     if tree:
         snapshot = await tree_of(page)
-        lines += ["Snapshot:", part_of(snapshot, 0, MAX_AFTER_ACTION, "browser_snapshot")]
+        lines += ["Snapshot:", part_of(snapshot, 0, MAX_AFTER_ACTION, "browser_snapshot with offset")]
     return text_result("\n".join(lines))
 
 

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
+from pydantic import Field
 from yarl import URL
 
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.converter import Converter, MarkdownDocument, SourceDocument
 from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, printable_url, url_as_written
 from mcp_hub.servers.local import tool
-from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import MAX_PART, ToolRefused, ToolResult, part_of
 from mcp_hub.text import printable
 
 SOURCE_KEY: Final = "mcp-hub/source"
@@ -47,14 +48,21 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
     )
     async def scrape_website(
         url: Annotated[str, "Address of the page or document, http or https; https:// may be left out"],
+        start_index: Annotated[int, Field(ge=0), "Where to go on, in characters, when the answer before was cut"] = 0,
+        max_length: Annotated[int, Field(ge=1), "Most characters of the answer"] = MAX_PART,
     ) -> ToolResult:
         """Fetch a web page or an online document and return its text as Markdown.
 
-        Reads HTML, PDF, Word (.docx), CSV, JSON, feeds and plain text, follows redirects, and opens pages that need
-        JavaScript in a browser if there is one. Links and headings are kept; images are not described. Private
-        network addresses are refused unless the user has allowed them.
+        Reads HTML, PDF, Word (.docx), PowerPoint (.pptx), Excel (.xlsx), CSV, JSON, feeds and plain text, follows
+        redirects, and opens pages that need JavaScript in a browser if there is one. A long text comes in parts. Links
+        and headings are kept; images are not described. Private network addresses are refused unless the user has
+        allowed them.
         """
-        return await scraper.scrape(url)
+        result = await scraper.scrape(url)
+        if not result.is_error:
+            block = result.content[0]
+            block["text"] = part_of(block["text"], start_index, max_length, "scrape_website with start_index")
+        return result
 
     return [scrape_website]
 

@@ -241,6 +241,26 @@ class ToolResult:
         return result
 
 
+MAX_PART: Final = 60_000
+"""Most characters of a long text that one result has; a further call returns the rest."""
+
+
+def part_of(text: str, offset: int, limit: int, rest: str) -> str:
+    """Returns at most `limit` characters of a text from `offset`, cut at the end of a line, and how to get the rest.
+
+    `rest`: what to call for the rest, before the number of its first character, such as `browser_text with offset`.
+    """
+    if offset == 0 and len(text) <= limit:
+        return text
+    part = text[offset : offset + limit]
+    end = offset + len(part)
+    if end < len(text):
+        part = part[: part.rfind("\n") + 1] or part
+        end = offset + len(part)
+        part += f"[{len(text) - end:,} characters more: {rest} {end}]"
+    return part or f"[The text has only {len(text):,} characters.]"
+
+
 class ToolRefused(Exception):
     """Raised by a function to fail with one of the hub's error codes, such as `guard_blocked`."""
 

@@ -86,7 +86,7 @@ async def scraper(settings: Settings | None = None, **settings_of_it: Any) -> As
 
 async def scrape(client: StdioClient, url: str) -> str:
     """The Markdown of a page; fails if there is none."""
-    return await client.text("scrape_website", {"url": url})
+    return await client.text("scrape_website", {"url": url, "max_length": 10_000_000})
 
 
 async def refused(client: StdioClient, url: str) -> str:

@@ -232,3 +232,26 @@ async def test_an_unreachable_server_or_one_without_http_is_an_error(site: Site)
 
 def call(url: str) -> dict[str, object]:
     return {"name": "scrape_website", "arguments": {"url": url}}
+
+
+async def test_a_long_page_is_returned_in_parts_that_make_the_whole(site: Site) -> None:
+    lines = [f"line {number} of a very long text" for number in range(20_000)]
+    whole = "\n".join(lines)
+    page = site.put("/long", whole, "text/plain")
+    async with scraper() as client:
+        parts, start = [], 0
+        while True:
+            text = await client.text("scrape_website", {"url": page, "start_index": start})
+            assert len(text) < 61_000
+            part, mark, rest = text.rpartition("[")
+            if not (mark and rest.endswith(f"start_index {start + len(part)}]")):
+                parts.append(text)
+                break
+            parts.append(part)
+            start += len(part)
+        assert "".join(parts) == whole
+        assert len(await client.text("scrape_website", {"url": page, "max_length": 1000})) < 1100
+        beyond = await client.text("scrape_website", {"url": page, "start_index": len(whole) + 1})
+        assert f"{len(whole):,}" in beyond
+        for wrong in ({"start_index": -1}, {"max_length": 0}):
+            assert (await client.call("scrape_website", {"url": page, **wrong})).get("isError")
