@@ -190,7 +190,8 @@ class Server(Frozen):
     browser: bool = False
     """Whether it is a browser. Then callers have sessions of their own, and the guard reads all arguments."""
     profile: Path | None = None
-    """For the built-in browser: the directory for cookies and logins; None: the browser drops them with the session."""
+    """For the built-in browser: the directory for cookies and logins; None: the browser drops them with the session.
+    Session cookies, which have no date of expiry, go with the browser in any case."""
     headless: bool = True
     """For the built-in browser: whether it has no window."""
     executable: Path | None = None

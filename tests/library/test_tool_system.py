@@ -30,6 +30,13 @@ KEY = "a-key-that-is-right-4711"
 DENIED = {"error": "who are you?"}
 
 
+def test_a_tool_without_a_prefix_may_be_that_of_an_unavailable_server_without_a_namespace(tmp_path: Path) -> None:
+    servers = {"up": fake(), "dead": fake("--die", "no such library", namespace="")}
+    with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
+        for name, code in {"unheard": "server_unavailable", "up__unheard": "tool_not_found"}.items():
+            assert ToolExecutor(tools).execute(name, {}).code == code
+
+
 def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested(tmp_path: Path) -> None:
     """Seed 8: the scenario of a missing permission, and of a server that is down."""
     down = {"url": "http://127.0.0.1:9/mcp", "transport": "http"}
@@ -42,7 +49,7 @@ def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_sugge
             "down__echo": "server_unavailable",
             "down/echo": "server_unavailable",
             "dead__echo": "server_unavailable",
-            "echos": "server_unavailable",
+            "echos": "tool_not_found",
             "up__echos": "tool_not_found",
         }
         with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
@@ -56,7 +63,9 @@ def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_sugge
         assert message.error is not None
         assert message.error.startswith(f"{message.code}: ")
         assert KEY not in message.error
-        assert message.tool_name == "up__echos" or "did you mean" not in message.error
+        assert message.code == "tool_not_found" or "did you mean" not in message.error
+    (unknown,) = [message.error or "" for message in messages if message.tool_name == "echos"]
+    assert all(repr(server) in unknown for server in ("refusing", "down", "dead"))
 
 
 @pytest.mark.anyio

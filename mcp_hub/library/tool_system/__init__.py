@@ -298,7 +298,7 @@ class ToolsBySet:
             chosen |= {(card.server, card.name): card for card in matches if (card.server, card.name) not in chosen}
             if not matches:
                 errors = _unavailable_servers(_owners(member, config.servers), listed)
-                missing[member] = _error_text(errors) or "no server lists it"
+                missing[member] = _error_text(errors) or f"no server lists it{_not_asked(listed)}"
         if tags:
             tag_set = frozenset(tags)
             tagged = [card for card in cards if tag_set & _tags(servers[card.server], card)]
@@ -343,10 +343,11 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
         return same[0]
     if same:
         raise ToolNotFound(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
-    if errors := _unavailable_servers(owners, listed):
+    # Only a server without a namespace has names that begin with no server's.
+    if errors := _unavailable_servers(owners or {server.id for server in servers if not server.namespace}, listed):
         raise _unavailable(name, errors)
     hint = await in_thread(did_you_mean, name, [card.exposed for card in cards])
-    raise ToolNotFound(f"there is no tool '{name}'{hint}")
+    raise ToolNotFound(f"there is no tool '{name}'{hint}{_not_asked(listed)}")
 
 
 def _cards(listed: Iterable[ServerTools]) -> Iterator[ToolCard]:
@@ -368,12 +369,14 @@ def _owners(name: str, servers: Iterable[Server]) -> frozenset[str]:
 
 
 def _unavailable_servers(owners: Collection[str], listed: Iterable[ServerTools]) -> list[tuple[str, CallError]]:
-    """Returns the unavailable servers, with their errors, that may have a tool which belongs to one of `owners`."""
-    return [
-        (entry.server, entry.error)
-        for entry in listed
-        if entry.error is not None and (not owners or entry.server in owners)
-    ]
+    """Returns those of `owners` that are unavailable, with their errors."""
+    return [(entry.server, entry.error) for entry in listed if entry.error is not None and entry.server in owners]
+
+
+def _not_asked(listed: Iterable[ServerTools]) -> str:
+    """Returns a note about servers that may have a tool that no other server has."""
+    ids = ", ".join(repr(entry.server) for entry in listed if entry.error is not None)
+    return f" (unavailable, so their tools are not known: {ids})" if ids else ""
 
 
 def _unavailable(name: str, errors: Sequence[tuple[str, CallError]]) -> ToolNotFound:

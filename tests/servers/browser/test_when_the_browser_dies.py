@@ -213,6 +213,8 @@ async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_ti
         await browser.call("navigate", url=site.url("/one"))
         assert Path(profile).stat().st_mode & 0o077 == 0
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url(), expires=4_000_000_000)
+        await browser.call("cookies", action="set", name="of_the_session", value="1", url=site.url())
+        assert "of_the_session=1" in str(await browser.evaluate("() => document.cookie"))
         await browser.evaluate("() => localStorage.setItem('stored', 'yes')")
         async with browsing(profile=profile) as second:
             code, text = await second.refused("navigate", url=site.url("/one"))
