@@ -42,6 +42,7 @@ MACHINE_OVER_NETWORK: Final = "HUB-130"
 DUPLICATE: Final = "HUB-131"
 FILE_OVERLAID: Final = "HUB-132"
 NOT_TRUSTED: Final = "HUB-133"
+OWN_FILE_WRITABLE: Final = "HUB-134"
 
 # Servers that are processes
 PROGRAM_MISSING: Final = "HUB-201"

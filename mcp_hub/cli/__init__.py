@@ -29,6 +29,7 @@ COMMANDS = {
     "status": "show the state of your running hubs and of their servers",
     "open": "open the live page of a running hub in the browser",
     "logs": "show the calls of a running hub, and what its servers write to stderr",
+    "reload": "have a running hub read its configuration again",
     "trust": "use the configuration of a directory, after you have seen what it starts",
     "add": "add a server: by name, address or command line",
     "remove": "take a server out of the configuration",
@@ -41,8 +42,8 @@ COMMANDS = {
     "logout": "forget a sign-in",
     "import": "take the servers of clients into the configuration",
     "install": "put the hub into the file of a client",
-    "uninstall": "take the hub out of the file of a client",
-    "undo": "restore the files that the last command changed",
+    "uninstall": "take the hub out of the file of a client, or of all",
+    "undo": "take back what the last command, or another one, changed in files",
     "completion": "print the script with which bash, zsh or fish completes commands, servers and tools",
     "browser": "say which browser the built-in server uses, or install one",
 }

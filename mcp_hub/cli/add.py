@@ -41,7 +41,7 @@ from mcp_hub.security.redaction import Redactor, is_secret_key
 from mcp_hub.text import printable
 
 MAX_VALUES: Final = 100
-RELOADS: Final = "A hub that is running takes it over by itself."
+RELOADS: Final = "A hub that is running takes it over; `mcp-hub status` says if it waits for `mcp-hub reload`."
 _PLAIN: Final = Server(id="any", transport="stdio", command="any", namespace="")
 """A server without settings of its own, for the environment that every child process gets."""
 EXAMPLES: Final = """examples:

@@ -55,6 +55,17 @@ def run(options: argparse.Namespace) -> int:
 
 def chosen_hub(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the facts of the chosen hub. Raises HubError if none runs, ConfigError if several match."""
+    hubs = matching_hubs(options)
+    if len(hubs) > 1:
+        raise _several(hubs)
+    return hubs[0]
+
+
+def matching_hubs(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns the facts of the hubs that the options choose, which serve one file.
+
+    Raises HubError if none runs, ConfigError if they serve several files.
+    """
     from mcp_hub.hub.hub_status import running_hubs
 
     paths = [] if options.config is None else [options.config, *options.overlays]
@@ -68,10 +79,14 @@ def chosen_hub(options: argparse.Namespace) -> dict[str, Any]:
         which = f" with {' and '.join(map(printable, sorted(config_paths)))}" if config_paths else ""
         which += f" as process {options.pid}" if options.pid is not None else ""
         raise HubError(f"no hub is running{which}; `mcp-hub status` lists those that are" if which else HOW_TO_START)
-    if len(hubs) > 1:
-        lines = [f"  --pid {hub.get('pid')}    {printable(str(hub.get('config')))}" for hub in hubs]
-        raise ConfigError("\n".join(["several hubs are running; say which one is meant:", *lines]))
-    return hubs[0]
+    if len({hub.get("config") for hub in hubs}) > 1:
+        raise _several(hubs)
+    return hubs
+
+
+def _several(hubs: list[dict[str, Any]]) -> ConfigError:
+    lines = [f"  --pid {hub.get('pid')}    {printable(str(hub.get('config')))}" for hub in hubs]
+    return ConfigError("\n".join(["several hubs are running; say which one is meant:", *lines]))
 
 
 def refused(answer: dict[str, Any], hub: dict[str, Any]) -> HubError:

@@ -8,14 +8,16 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub import codes
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.config_files import FileStamp, folder_files, python_files, stamp_of, tool_files
 from mcp_hub.config.models import Config, Listen
+from mcp_hub.config.own_files import writers_of
 from mcp_hub.downstream.page_access import ConfigurationFacts, Reload
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
@@ -80,6 +82,11 @@ class FileWatcher:
             ancestor for folder in self._folders for ancestor in (folder, folder.parent, folder.parent.parent)
         }
         return sorted(directory for directory in directories if directory.is_dir())
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files and directories whose changes count."""
+        return (*self._paths, *self._tools, *self._folders)
 
     async def wait_for_change(self) -> None:
         """Returns when a file has changed and no more changes follow for `SETTLE_TIME`."""
@@ -202,11 +209,13 @@ class Reloader:
         """When the active configuration was loaded, in seconds since 1970."""
         self.refusal: str | None = None
         """Why the current file is not active; None if it is."""
+        self.waiting: str | None = None
+        """Why changed files wait for a person; None if none do."""
         self._history: deque[Reload] = deque(maxlen=MAX_RELOADS)
 
     def facts(self) -> ConfigurationFacts:
         """Returns the active configuration, the last reloads, and why the current files are not active, if so."""
-        return ConfigurationFacts(self._loaded, tuple(self._history), self.refusal)
+        return ConfigurationFacts(self._loaded, tuple(self._history), self.refusal, self.waiting)
 
     def _note(self, changed: tuple[str, ...], problem: str | None = None) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -238,6 +247,11 @@ class Reloader:
         await asyncio.sleep(WATCH_DELAY)
         while True:
             await files.wait_for_change()
+            servers = [upstream.server for upstream in self._hub.upstreams.values()]
+            shown_roots = self._hub.clients.shown_roots
+            if writers := await asyncio.to_thread(writers_of, files.paths, servers, shown_roots):
+                self._hold(writers)
+                continue
             self._done.clear()
             self._reload_requested.set()
             await self._done.wait()
@@ -249,14 +263,33 @@ class Reloader:
             reload_event.clear()
             self._done.clear()
             try:
-                if by_signal and self.reload_others is not None:
-                    await self.reload_others()
-                async with self._reload_lock:
-                    with self.announced():
-                        await self.reload()
+                await self.reload_now(everywhere=by_signal)
             except Exception:
                 log.exception("loading the configuration again failed inside the hub")
             self._done.set()
+
+    async def reload_now(self, *, everywhere: bool = True) -> Reload | None:
+        """Reloads the configuration because a person wants it; `everywhere` also at the other replicas.
+
+        Returns what it did; None for a hub without a file.
+        """
+        if everywhere and self.reload_others is not None:
+            await self.reload_others()
+        async with self._reload_lock:
+            with self.announced():
+                await self.reload()
+        return self._history[0] if self._history else None
+
+    def _hold(self, writers: Sequence[str]) -> None:
+        """Leaves changed files unread, as a server may have changed them."""
+        ids = printable(", ".join(writers), 500)
+        self.waiting = (
+            f"{ids} can write files of the configuration, so that a change waits for a person: mcp-hub reload"
+        )
+        self._note((), self.waiting)
+        names = _names(self._loaded.config)
+        text = codes.with_code(f"{names} or another file of it was changed. {self.waiting}", codes.OWN_FILE_WRITABLE)
+        self._say(log_line("warning", text))
 
     async def reload(self) -> bool:
         """Reloads the configuration and returns whether it is active. An invalid configuration changes nothing."""
@@ -273,7 +306,7 @@ class Reloader:
         self._on_load(loaded.config)
         for warning in loaded.messages:
             self._say(log_line("warning", printable(warning, MAX_LINE)))
-        before, self._loaded, self.refusal = self._loaded.config, loaded, None
+        before, self._loaded, self.refusal, self.waiting = self._loaded.config, loaded, None, None
         former = self._hub.generation
         config = loaded.config.model_copy(update={"listen": listen})
         changed = [name for name in RESTART_KEYS if getattr(before, name) != getattr(loaded.config, name)]

@@ -393,13 +393,14 @@ async def _supervised(
         hide_secrets_of,
         strict=options.strict,
     )
-    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure, _costs))
+    page = PageAccess(PageSources(dispatcher, status, reloader.facts, reloader.reload_now, _cure, _costs))
 
     def facts() -> dict[str, Any]:
         stall_facts = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
         status.extra = {
             "loaded_at": reloader.loaded_at,
             "refused": reloader.refusal,
+            "waiting": reloader.waiting,
             "untrusted": str(loaded.found.untrusted) if loaded.found.untrusted is not None else None,
             "call_log_problem": records.problem,
             **stall_facts,

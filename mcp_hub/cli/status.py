@@ -94,7 +94,7 @@ def _problems(facts: Json) -> Iterator[str]:
     if restarts := background.get("restarts"):
         last = printable(str(background.get("last_error")))
         yield f"{restarts} background loops failed and were begun again, last {last}; the log has the traceback"
-    for name in ("pins_problem", "call_log_problem"):
+    for name in ("pins_problem", "call_log_problem", "waiting"):
         if problem := facts.get(name):
             yield printable(problem, 2000)
     if untrusted := facts.get("untrusted"):

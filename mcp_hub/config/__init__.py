@@ -28,6 +28,7 @@ from mcp_hub.config.folders import Duplicate, FolderReader
 from mcp_hub.config.host_rules import PROJECT_VARIABLE
 from mcp_hub.config.listen import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
+from mcp_hub.config.own_files import writers_of
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.root_rules import read_policy_keys, read_root_rules
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
@@ -283,6 +284,8 @@ def _read(
     folders = FolderReader(paths[0], layers[0].scope, keys, defaults)
     config = _config(layers, keys, findings, servers, {entry.id for _, entry in merged}, folders)
     contents = folders.contents
+    if not strict:
+        _advise_on_writers(paths, merged, servers)
     merged_findings = Findings(findings.place)
     for part in (*(layer.findings for layer in layers), findings):
         merged_findings.add(part)
@@ -303,6 +306,17 @@ def _read(
         tuple(contents.duplicates),
         tuple(contents.folders),
     )
+
+
+def _advise_on_writers(
+    paths: Sequence[Path], merged: Sequence[tuple[Layer, RawEntry]], servers: Sequence[Server]
+) -> None:
+    """Adds advice about servers that can write a file of the configuration."""
+    writers = writers_of(paths, servers)
+    for layer, entry in merged:
+        if entry.id in writers:
+            text = "can write the file that this hub is started with; a changed file waits for `mcp-hub reload`"
+            layer.findings.advise(entry.at, text, codes.OWN_FILE_WRITABLE)
 
 
 def _labels(documents: Sequence[ConfigDocument]) -> list[str]:

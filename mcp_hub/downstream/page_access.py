@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -49,6 +49,8 @@ class ConfigurationFacts(msgspec.Struct, frozen=True):
     """The newest first."""
     refused: str | None = None
     """Why the files as they are now are not in force; None if they are."""
+    waiting: str | None = None
+    """Why changed files wait for a person; None if none do."""
 
 
 class PageSources(msgspec.Struct, frozen=True):
@@ -57,6 +59,8 @@ class PageSources(msgspec.Struct, frozen=True):
     dispatcher: Dispatcher
     status: Status
     configuration: Callable[[], ConfigurationFacts]
+    reload: Callable[[], Awaitable[Reload | None]]
+    """Reads the files again, as a person wants it, and returns what that did."""
     cure: Callable[[str], str | None]
     """Returns what to do about a code such as HUB-201."""
     costs: Callable[[Engine], Json]
@@ -64,7 +68,7 @@ class PageSources(msgspec.Struct, frozen=True):
 
 
 class PageAccess:
-    """Makes the page of one hub at the first request for it, and answers `mcp-hub open` and `mcp-hub logs`."""
+    """Makes the page of one hub at the first request for it, and answers `mcp-hub open`, `logs` and `reload`."""
 
     def __init__(self, sources: PageSources) -> None:
         self._sources = sources
@@ -106,6 +110,9 @@ class PageAccess:
                 yield {"problem": "the configuration of this hub has listen.ui: false", "cure": cure}
             else:
                 yield {"url": await self.link()}
+        elif request.get("ask") == "reload":
+            reload = await self._sources.reload()
+            yield msgspec.to_builtins(reload) if reload is not None else {"problem": "this hub has no file", "cure": ""}
         elif request.get("ask") == "logs":
             from mcp_hub.downstream.page.log_lines import log_lines
 

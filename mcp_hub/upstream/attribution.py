@@ -70,6 +70,8 @@ class ClientRegistry:
         self.uris: UriTranslator = uris or UnchangedUris()
         self._sees = sees
         self._askers: dict[Hashable | None, Asker] = {}
+        self.shown_roots: dict[str, set[str]] = {}
+        """Server -> the URIs of clients' roots that it was told, at most MAX_CLIENTS."""
         self._introduced = asyncio.Event()
         self._sole_era: Era | None = None
 
@@ -87,6 +89,13 @@ class ClientRegistry:
     def forget(self, key: Hashable | None) -> None:
         """Removes a client that is gone."""
         self._askers.pop(key, None)
+
+    def note_roots(self, server: str, roots: Any) -> None:
+        """Notes the roots that a server was told."""
+        shown = self.shown_roots.setdefault(server, set())
+        for root in roots if isinstance(roots, list) else ():
+            if isinstance(root, dict) and isinstance(uri := root.get("uri"), str) and len(shown) < MAX_CLIENTS:
+                shown.add(uri)
 
     def hear(self, message: Json, server: str, key: Hashable | None) -> None:
         """Passes a server's log message that belongs to no call on to a client, if the server is visible to it."""
@@ -384,7 +393,9 @@ class CallAttribution:
         if CAPABILITY[method] == "roots" and self.first_roots is not None:
             is_carried = any(call.asker is not None and call.asker.parked is not None for call in self.running)
             with self.first_roots.asked(ROOTS_PARKED if is_carried else ROOTS_ANSWER):
-                return await self._put(method, params, cause)
+                answer = await self._put(method, params, cause)
+            self._clients.note_roots(self._server.id, answer.get("roots"))
+            return answer
         return await self._put(method, params, cause)
 
     async def _put(self, method: str, params: Json, cause: Cause | None) -> Json:

@@ -38,7 +38,7 @@ def test_add_shows_a_command_line_and_writes_it_after_confirmation_and_a_test_st
     assert token is not None
     assert person.run("add", "up", "--confirm", token[1], *fake()) == OK
     assert re.search(r"^up works: 15 tools", person.out, re.MULTILINE)
-    assert "takes it over by itself" in person.out
+    assert "A hub that is running takes it over" in person.out
     assert stat.S_IMODE(person.config.stat().st_mode) == 0o600
     assert person.run("tools") == OK
     assert "up__echo" in person.out
@@ -193,7 +193,7 @@ def test_add_prompts_for_inputs_at_a_terminal_and_does_not_echo_secrets(person: 
         ):
             output += read_terminal(controller, prompt.encode())
             os.write(controller, reply.encode())
-        output += read_terminal(controller, b"takes it over by itself")
+        output += read_terminal(controller, b"A hub that is running takes it over")
         assert child.wait(PATIENCE) == OK
     finally:
         child.kill()

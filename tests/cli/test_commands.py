@@ -125,6 +125,7 @@ def test_a_bad_file_is_refused_with_every_finding_and_its_line(tmp_path: Path) -
     path = tmp_path / "servers.yaml"
     path.write_text(
         "servers:\n  a:\n    command: [1, 2]\n    url: http://x/\n  b:\n    lazy: perhaps\n    command: x\n"
+        "on_conflict: fight\n"
     )
     path.chmod(0o600)
     for command in ("check", "tools", "serve"):
@@ -132,7 +133,8 @@ def test_a_bad_file_is_refused_with_every_finding_and_its_line(tmp_path: Path) -
         assert done.returncode == 2
         assert done.stdout == ""
         assert re.search(r"servers\.yaml:\d+: servers\.a", done.stderr)
-        assert re.search(r"servers\.yaml:6: servers\.b\.lazy", done.stderr)
+        assert re.search(r"servers\.yaml:6: servers\.b: is switched off: lazy", done.stderr)
+        assert re.search(r"servers\.yaml:8: on_conflict", done.stderr)
 
 
 def test_a_missing_file_is_reported_with_the_searched_paths_and_how_to_create_one(tmp_path: Path) -> None:

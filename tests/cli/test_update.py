@@ -138,7 +138,7 @@ def test_enable_and_disable_change_only_one_key(person: Person) -> None:
     before = person.writes(f"servers:\n  # fake\n  up:\n    command: {sys.executable}\n    args: [{FAKE}]\n")
     assert person.run("disable", "up") == OK
     assert "+    enabled: false" in person.out
-    assert "takes it over by itself" in person.out
+    assert "A hub that is running takes it over" in person.out
     assert person.config.read_bytes() == before + b"    enabled: false\n"
     assert person.run("disable", "up") == OK
     assert "off already" in person.out

@@ -58,7 +58,7 @@ def test_a_configuration_that_cannot_be_read_is_diagnosed(tmp_path: Path) -> Non
         ("#" * (1024 * 1024 + 1), "servers.yaml", codes.FILE_TOO_LARGE),
         ("servers: " + "[" * 500 + "]" * 500, "servers.yaml", codes.FILE_TOO_LARGE),
         ("[" * 100_000, "servers.json", codes.FILE_TOO_LARGE),
-        ("servers: {a: {command: x, lazy: perhaps}}", "servers.yaml", codes.VALUE_WRONG),
+        ("servers: {a: {command: x}}\non_conflict: fight", "servers.yaml", codes.VALUE_WRONG),
     ],
 )  # fmt: skip
 def test_a_refused_file_exits_2_with_one_code(tmp_path: Path, content: str | bytes, name: str, code: str) -> None:
@@ -69,10 +69,16 @@ def test_a_refused_file_exits_2_with_one_code(tmp_path: Path, content: str | byt
 
 
 def test_each_line_of_a_refusal_has_its_own_code(tmp_path: Path) -> None:
-    path = written(tmp_path, "servers:\n  b:\n    command: x\n    lazy: perhaps\n    comand: y\n")
+    path = written(tmp_path, "servers:\n  b:\n    command: x\n    disable_tools: 5\n    comand: y\n")
     lines = said("check", "--config", str(path)).err.splitlines()
     assert [line for line in lines if line.endswith(f"[{codes.KEY_UNKNOWN}]") and "comand" in line]
-    assert [line for line in lines if line.endswith(f"[{codes.VALUE_WRONG}]") and "servers.b.lazy" in line]
+    assert [line for line in lines if line.endswith(f"[{codes.VALUE_WRONG}]") and "servers.b.disable_tools" in line]
+
+
+def test_a_fault_of_one_entry_is_diagnosed_with_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "servers:\n  a:\n    command: x\n    lazy: perhaps\n")
+    assert codes.VALUE_WRONG in checked(path)
+    assert codes.VALUE_WRONG in reported_codes(path)
 
 
 def test_a_configuration_that_others_can_write_is_diagnosed_and_repaired(tmp_path: Path) -> None:
@@ -224,6 +230,12 @@ def test_a_server_name_in_two_files_is_diagnosed(tmp_path: Path) -> None:
     written(tmp_path / "configs" / "tool_sets", "tools: [a__echo]", "same.yaml")
     assert codes.DUPLICATE in checked(path)
     assert codes.DUPLICATE in reported_codes(path)
+
+
+def test_a_server_that_can_write_the_configuration_is_diagnosed(tmp_path: Path) -> None:
+    path = configured(tmp_path, {"a": {"builtin": "files", "roots": {"/workspace/": str(tmp_path)}}})
+    assert codes.OWN_FILE_WRITABLE in checked(path)
+    assert codes.OWN_FILE_WRITABLE in reported_codes(path)
 
 
 def test_a_file_that_overrides_another_is_diagnosed(tmp_path: Path) -> None:

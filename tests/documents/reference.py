@@ -21,7 +21,7 @@ GENERATED_NOTE: Final = "`scripts/reference` generates this page from {source}."
 COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "commands-run": (
         "Commands that run and inspect the hub",
-        ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "completion"),
+        ("serve", "status", "logs", "open", "reload", "check", "doctor", "explain", "browser", "completion"),
     ),
     "commands-tools": (
         "Commands about tools and servers",

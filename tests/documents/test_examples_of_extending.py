@@ -182,7 +182,7 @@ def test_the_example_transport_needs_one_file_and_one_line_and_an_entry_selects_
     assert served.stdout == "memory up__greet\n", served.stderr
     wrong = str(write_config(tmp_path, {"up": {"transport": "memory", "url": "http://greeter"}}))
     checked = run(root, "-m", "mcp_hub", "check", "--config", wrong)
-    assert "servers.up.url: must be a URL that begins with memory://" in checked.stdout + checked.stderr
+    assert "url: must be a URL that begins with memory://" in checked.stdout + checked.stderr
 
 
 async def test_the_example_transport_carries_requests_until_it_is_closed() -> None:

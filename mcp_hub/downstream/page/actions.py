@@ -25,6 +25,7 @@ from mcp_hub.upstream.sign_in import CONNECT, USER_WAIT, BrowserReturn, find_oau
 if TYPE_CHECKING:
     from mcp_hub.config.models import Server
     from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.page_access import Reload
     from mcp_hub.hub import Engine
     from mcp_hub.security import Principal
     from mcp_hub.upstream import Upstream
@@ -135,8 +136,10 @@ Action = Callable[[Json, PageRequest], Awaitable[Json]]
 class ActionsPart:
     """Serves `POST /actions/NAME`, for admins only. No action changes the configuration; a reload undoes a switch."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, reload: Callable[[], Awaitable[Reload | None]]) -> None:
+        """`reload` reads the configuration again."""
         self._dispatcher = dispatcher
+        self._reload_files = reload
         self._hub = dispatcher.hub
         self.sign_ins = SignIns(dispatcher.hub, self._signed_in)
         self._pinning = asyncio.Lock()
@@ -148,6 +151,7 @@ class ActionsPart:
             "end_session": self._end_session,
             "groups": self._groups,
             "pin": self._pin,
+            "reload": self._reload,
         }
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
@@ -218,6 +222,13 @@ class ActionsPart:
         await self._hub.switch.enable(id)
         await self._publish("switch", [id, "enable"])
         return {"text": f"{id} is switched on until the configuration is read again"}
+
+    async def _reload(self, body: Json, page_request: PageRequest) -> Json:
+        reload = await self._reload_files()
+        if reload is None or reload.problem is not None:
+            text = "This hub has no file." if reload is None else printable(reload.problem or "", 1000)
+            raise PageError(409, "refused", text, "Correct the file, and read it again.")
+        return {"text": f"the configuration was read again: {'; '.join(reload.changed)}"}
 
     async def _sign_in(self, body: Json, page_request: PageRequest) -> Json:
         id = self._server(body)

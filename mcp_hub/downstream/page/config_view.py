@@ -95,6 +95,7 @@ class ConfigView:
                 "findings": self._findings(facts),
                 "reloads": [_short(msgspec.to_builtins(reload)) for reload in facts.reloads],
                 "problem": shown(facts.refused) if facts.refused is not None else None,
+                "waiting": shown(facts.waiting) if facts.waiting is not None else None,
             },
         }
 

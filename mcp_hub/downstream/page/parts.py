@@ -27,7 +27,7 @@ def make_page(sources: PageSources) -> LivePage:
     page = LivePage(feed)
     servers, clients = ServerRows(sources.dispatcher, feed, sources.cure), ClientRows(sources.dispatcher, feed)
     view = ConfigView(hub, sources.configuration, sources.cure)
-    tools, actions = ToolsPart(hub, sources.costs), ActionsPart(sources.dispatcher)
+    tools, actions = ToolsPart(hub, sources.costs), ActionsPart(sources.dispatcher, sources.reload)
     runs = RunsPart(sources.dispatcher, tools)
     confirmations = ConfirmationsPart(sources.dispatcher, runs)
     parts: list[Part] = [

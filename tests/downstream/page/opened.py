@@ -157,7 +157,7 @@ async def served_hub(
         reloader = Reloader(hub, loaded, lambda _: EVERYTHING, lambda _: None, lambda _: None)
         quotas = Quotas(settings)
         dispatcher = Dispatcher(hub, quotas)
-        access = PageAccess(PageSources(dispatcher, status, reloader.facts, cure_of, costs_of))
+        access = PageAccess(PageSources(dispatcher, status, reloader.facts, reloader.reload_now, cure_of, costs_of))
         verifier = None if settings.verify is None else Verifier(settings.verify, tuple(loaded.config.profiles))
         app = App(dispatcher, settings, sse=sse, quotas=quotas, verifier=verifier)
         app.page = access

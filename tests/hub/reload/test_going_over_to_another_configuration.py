@@ -84,8 +84,8 @@ async def test_a_change_in_any_of_several_configuration_files_is_reloaded(tmp_pa
         await heard(client, b"started d; stopped a")
         assert await client.text("b__pid") == pid
         assert await client.text("d__echo", {"text": "there"}) == "there"
-        write_config(tmp_path / "mine", {"b": {"command": 5}})
-        await heard(client, b"servers.b.command")
+        write_config(tmp_path / "mine", {"b": fake(disable_tools=5)})
+        await heard(client, b"servers.b.disable_tools")
         assert str(second).encode() in client.stderr
         assert await client.text("b__pid") == pid
 
@@ -93,9 +93,9 @@ async def test_a_change_in_any_of_several_configuration_files_is_reloaded(tmp_pa
 async def test_an_invalid_file_changes_nothing_and_is_reported_with_its_lines(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake()}, watch=False) as client:
         pid = await client.text("a__pid")
-        write_config(tmp_path, {"a": {"command": 5}, "b": fake()}, watch=False)
+        write_config(tmp_path, {"a": fake(disable_tools=5), "b": fake()}, watch=False)
         client.process.send_signal(signal.SIGHUP)
-        await heard(client, b"servers.a.command")
+        await heard(client, b"servers.a.disable_tools")
         assert REFUSED in client.stderr
         (tmp_path / "servers.json").write_text("{")
         client.process.send_signal(signal.SIGHUP)
@@ -104,6 +104,16 @@ async def test_an_invalid_file_changes_nothing_and_is_reported_with_its_lines(tm
         await changed(client, tmp_path, {"a": fake(), "b": fake()}, watch=False)
         assert await client.text("a__pid") == pid
         assert await client.text("b__echo", {"text": "there"}) == "there"
+
+
+async def test_a_bad_entry_takes_only_its_own_server_out_of_a_running_hub(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake(), "b": fake()}, watch=False) as client:
+        pid = await client.text("b__pid")
+        await changed(client, tmp_path, {"a": {"command": 5}, "b": fake()}, watch=False)
+        assert b"servers.a: is switched off: command: must be a text" in client.stderr
+        assert await client.text("b__pid") == pid
+        with pytest.raises(RpcError):
+            await client.call("a__pid")
 
 
 async def test_changed_rules_apply_at_once_without_a_new_process(tmp_path: Path) -> None:

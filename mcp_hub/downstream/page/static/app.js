@@ -185,8 +185,8 @@ class App {
     const { state } = this.store;
     if (state === null) return;
     const counts = { servers: state.servers.length, tools: this.store.totals().tools, clients: state.clients, rules: state.rules.length };
-    const { findings = [], problem } = state.configuration ?? {};
-    if (findings.length || problem) counts.configuration = findings.length + (problem ? 1 : 0);
+    const { findings = [], problem, waiting } = state.configuration ?? {};
+    if (findings.length || problem || waiting) counts.configuration = findings.length + (problem || waiting ? 1 : 0);
     for (const [name, { number }] of this.#tabs) setText(number, counts[name] === undefined ? "" : short(counts[name]));
   }
 

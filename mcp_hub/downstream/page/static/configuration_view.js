@@ -1,6 +1,7 @@
 /** The view of the configuration: its files, what is wrong in them, and what the last reloads changed. */
 
-import { advice, chapter, emptyState, fill, h, moment, problem } from "./element.js";
+import { announce, confirm } from "./dialog.js";
+import { advice, button, chapter, emptyState, fill, h, moment, problem } from "./element.js";
 import { count, printable } from "./text.js";
 
 const MAX_ROWS = 200;
@@ -24,17 +25,32 @@ export class ConfigurationView {
   draw() {
     const { state } = this.#app.store;
     if (state === null) return;
-    const { files = [], findings = [], reloads = [], problem: refused = null } = state.configuration ?? {};
-    const said = JSON.stringify([files, findings, reloads, refused, state.generation]);
+    const { files = [], findings = [], reloads = [], problem: refused = null, waiting = null } = state.configuration ?? {};
+    const said = JSON.stringify([files, findings, reloads, refused, waiting, state.generation]);
     if (said === this.#drawn) return;
     this.#drawn = said;
     fill(
       this.#content,
       refused ? chapter("Not in force", problem({ message: refused, cure: "The hub goes on with the configuration before. Correct the file: it is read again when you save it." })) : null,
+      waiting ? chapter("Changed, not read", problem({ message: waiting, cure: "Look at the files: what is in them now starts when you read them again." }), this.#rereading()) : null,
       chapter("Files", filesOf(files, state)),
       chapter(findings.length ? `Findings (${count(findings.length)})` : "Findings", findingsOf(findings)),
       chapter("Reloads", reloadsOf(reloads)),
     );
+  }
+
+  #rereading() {
+    if (!this.#app.isAdmin) return null;
+    return button("Read the files again…", async () => {
+      const done = await confirm({
+        title: "Read the files again?",
+        text: "A server may have changed them. The hub starts what they say now.",
+        verb: "Read again",
+        dangerous: true,
+        act: () => this.#app.session.request("POST", "actions/reload", {}),
+      });
+      if (done) announce(done.text ?? "The files were read again.");
+    });
   }
 
   escape() {
