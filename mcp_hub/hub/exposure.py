@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 OWN_NAMES: Final = frozenset({SEARCH, READ, CALL, RUN})
+REST: Final = f"; {SEARCH} finds the rest"
+"""The end of a reason for a few tools."""
 """Names of the hub's own tools that can be called by every client, listed or not."""
 LEAST_LIMIT: Final = 40
 """The smallest `tool_limit` in the table of known clients."""
@@ -184,7 +186,7 @@ class Exposure:
     ) -> Generator[None, None, Decision]:
         mode = self.mode(caller)
         if mode != "auto":
-            return Decision(mode == "all", f"'expose' is '{mode}'")
+            return Decision(mode == "all", f"'expose' is '{mode}'{'' if mode == 'all' else REST}")
         if from_hub:
             return Decision(True, "it is a hub, which chooses itself")
         client = _client_calling_itself(name)
@@ -193,13 +195,13 @@ class Exposure:
         if client.defers:
             return Decision(True, "the client shows its model few of them itself")
         if client.tool_limit is not None and catalog.tool_count > client.tool_limit:
-            return Decision(False, f"it takes at most {client.tool_limit}; hub_search finds the rest")
+            return Decision(False, f"it takes at most {client.tool_limit}{REST}")
         if catalog not in self._over_budget:
             self._over_budget[catalog] = yield from _exceeds_budget(catalog, self._budget)
         if self._over_budget[catalog]:
-            return Decision(False, f"all are more than {self._budget:,} tokens; hub_search finds the rest")
+            return Decision(False, f"all are more than {self._budget:,} tokens{REST}")
         if few:
-            return Decision(False, "it was listed few before, and its list does not change for a while")
+            return Decision(False, f"it was listed few before, and its list does not change for a while{REST}")
         return Decision(True, f"all are at most {self._budget:,} tokens")
 
     def _always_in(self, catalog: Catalog) -> Generator[None, None, tuple[list[str], list[str]]]:

@@ -122,7 +122,7 @@ def test_tools_says_that_a_client_sees_others_than_it_prints(tmp_path: Path) -> 
         [*HUB, "tools", "--config", config], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert len(completed.stdout.splitlines()) == 5
-    assert "every client: listed 3 of 5 tools: 'expose' is 'search'" in completed.stderr
+    assert "every client: listed 3 of 5 tools: 'expose' is 'search'; hub_search finds the rest" in completed.stderr
 
 
 async def test_what_is_said_counts_the_groups_that_are_on(tmp_path: Path) -> None:
