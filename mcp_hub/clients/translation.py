@@ -131,6 +131,7 @@ def _texts(value: Any, scope: VariableScope, *, bare: bool, path: bool = False) 
     if scope.file_braces:
         value = _FILE.sub(lambda match: f"${{file:{scope.path(match[1])}}}", value)
     value = _FILE_VARIABLE.sub(lambda match: f"${{file:{scope.path(match[1])}}}", value)
-    value = value.replace("${workspaceFolder}", str(scope.workspace))
-    value = value.replace("${workspaceFolderBasename}", scope.workspace.name)
+    if (workspace := scope.workspace) is not None:
+        value = value.replace("${workspaceFolder}", str(workspace))
+        value = value.replace("${workspaceFolderBasename}", workspace.name)
     return str(scope.path(value)) if path and not value.startswith("$") else value

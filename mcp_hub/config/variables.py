@@ -41,6 +41,9 @@ _OS_ENVIRON: Final = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 ANY_VARIABLE: Final = re.compile(rf"{_BARE_TOKEN.pattern}|{_OS_ENVIRON.pattern}")
 """Matches a variable of any dialect, and the escape `$${`."""
 _PROJECT_FOLDERS: Final = frozenset({".vscode", ".cursor", ".gemini", ".codex", ".roo", ".claude", ".zed", ".windsurf"})
+_SETTINGS_VARIABLES: Final = ("XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA")
+_SETTINGS_FOLDERS: Final = ("Library", "AppData")
+"""Folders of a home in which programs keep settings, besides those that begin with a dot."""
 _HINTS: Final = {
     "input": "only VS Code asks for inputs; put the value into an environment variable and write ${env:NAME}",
     "cmd": "a configuration executes nothing; put the value into an environment variable or a file (${file:PATH})",
@@ -80,9 +83,20 @@ class VariableScope(msgspec.Struct, frozen=True):
         return _BARE_TOKEN if self.bare_names else _TOKEN
 
     @property
-    def workspace(self) -> Path:
-        """The folder that a project file such as `.vscode/mcp.json` belongs to; else the file's own."""
-        return self.directory.parent if self.directory.name in _PROJECT_FOLDERS else self.directory
+    def workspace(self) -> Path | None:
+        """The folder that a project file such as `.vscode/mcp.json` belongs to; else the file's own.
+
+        None for a file of the user's settings: there it is the folder that is open in the client.
+        """
+        folder = self.directory.parent if self.directory.name in _PROJECT_FOLDERS else self.directory
+        if folder == self.home:
+            return None
+        if folder is not self.directory:
+            return folder
+        settings = [Path(value) for name in _SETTINGS_VARIABLES if (value := self.environ.get(name))]
+        inner = self.directory.parts[len(self.home.parts) :] if self.directory.is_relative_to(self.home) else ("",)
+        is_of_user = inner[0].startswith(".") or inner[0] in _SETTINGS_FOLDERS
+        return None if is_of_user or any(map(self.directory.is_relative_to, settings)) else folder
 
     def path(self, text: str) -> Path:
         """Returns `text` as a path. `~` is the user's home; relative paths are relative to the configuration file."""
@@ -148,13 +162,14 @@ def _expand_token(token: re.Match[str], scope: VariableScope) -> str:
 
 
 def _expand_expression(inner: str, scope: VariableScope) -> str:
-    predefined = {
-        "userHome": str(scope.home),
-        "workspaceFolder": str(scope.workspace),
-        "workspaceFolderBasename": scope.workspace.name,
-        "pathSeparator": os.sep,
-        "/": os.sep,
-    }
+    predefined = {"userHome": str(scope.home), "pathSeparator": os.sep, "/": os.sep}
+    if (workspace := scope.workspace) is not None:
+        predefined |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
+    elif inner in ("workspaceFolder", "workspaceFolderBasename"):
+        text = (
+            f"'${{{inner}}}' in a file of settings is the folder that is open in the client; write a path"
+        )
+        raise UnresolvedVariable(text)
     if inner in predefined:
         return predefined[inner]
     prefix, colon, argument = inner.partition(":")
