@@ -61,60 +61,35 @@ if TYPE_CHECKING:
     )
     from mcp_hub.version import VERSION as __version__
 
-_HOMES: Final = {
-    "AudioBlock": "mcp_hub.servers.local.tool_results",
-    "Base64Source": "mcp_hub.servers.local.tool_results",
-    "ImageBlock": "mcp_hub.servers.local.tool_results",
-    "TextBlock": "mcp_hub.servers.local.tool_results",
-    "ToolUseBlock": "mcp_hub.servers.local.tool_results",
-    "URLSource": "mcp_hub.servers.local.tool_results",
-    "VideoBlock": "mcp_hub.servers.local.tool_results",
-    **dict.fromkeys(
-        (
-            "execute_python_code",
-            "execute_shell_command",
-            "insert_text_file",
-            "view_text_file",
-            "write_text_file",
-        ),
-        "mcp_hub.library.agentscope.machine_tools",
+_NAMES: Final = {
+    "mcp_hub.errors": "HubError",
+    "mcp_hub.hub.composition": "load_config",
+    "mcp_hub.library": "Hub",
+    "mcp_hub.library.agentscope": "Toolkit",
+    "mcp_hub.library.agentscope.machine_tools": (
+        "execute_python_code execute_shell_command insert_text_file view_text_file write_text_file"
     ),
-    "BaseTool": "mcp_hub.library.tool_system.tool_types",
-    "BuiltinTool": "mcp_hub.library.tool_system.tool_types",
-    "CallToolResult": "mcp_hub.library.engine_host",
-    "HttpStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
-    "HttpStatelessClient": "mcp_hub.library.agentscope.mcp_clients",
-    "Hub": "mcp_hub.library",
-    "HubError": "mcp_hub.errors",
-    "IConfigLoader": "mcp_hub.library.tool_system",
-    "IConfigSystem": "mcp_hub.library.tool_system",
-    "ILLMClient": "mcp_hub.library.tool_system",
-    "ILogger": "mcp_hub.library.tool_system.executor",
-    "IMetricsCollector": "mcp_hub.observability.call_metrics",
-    "IToolExecutor": "mcp_hub.library.tool_system.executor",
-    "IToolFormatter": "mcp_hub.library.tool_system",
-    "IToolManager": "mcp_hub.library.tool_system",
-    "load_config": "mcp_hub.hub.composition",
-    "MCPClientBase": "mcp_hub.library.agentscope.mcp_clients",
-    "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
-    "MCPTool": "mcp_hub.library.tool_system.tool_types",
-    "NativeTool": "mcp_hub.library.tool_system.tool_types",
-    "PlaywrightSession": "mcp_hub.library.miroflow",
-    "StatefulClientBase": "mcp_hub.library.agentscope.mcp_clients",
-    "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
-    "tool": "mcp_hub.servers.local",
-    "ToolExecutor": "mcp_hub.library.tool_system.executor",
-    "ToolFormatter": "mcp_hub.library.tool_system",
-    "Principal": "mcp_hub.security",
-    "Toolkit": "mcp_hub.library.agentscope",
-    "ToolManager": "mcp_hub.library.manager",
-    "ToolManagerProtocol": "mcp_hub.library.tool_system.tool_types",
-    "ToolMessage": "mcp_hub.library.tool_system.tool_types",
-    "ToolResponse": "mcp_hub.servers.local.tool_results",
-    "asgi": "mcp_hub.library.mounted_hub",
-    "with_timeout": "mcp_hub.library.miroflow",
+    "mcp_hub.library.agentscope.mcp_clients": (
+        "HttpStatefulClient HttpStatelessClient MCPClientBase MCPToolFunction StatefulClientBase StdIOStatefulClient"
+    ),
+    "mcp_hub.library.engine_host": "CallToolResult",
+    "mcp_hub.library.manager": "ToolManager",
+    "mcp_hub.library.miroflow": "PlaywrightSession with_timeout",
+    "mcp_hub.library.mounted_hub": "asgi",
+    "mcp_hub.library.tool_system": "IConfigLoader IConfigSystem ILLMClient IToolFormatter IToolManager ToolFormatter",
+    "mcp_hub.library.tool_system.executor": "ILogger IToolExecutor ToolExecutor",
+    "mcp_hub.library.tool_system.tool_types": (
+        "BaseTool BuiltinTool MCPTool NativeTool ToolManagerProtocol ToolMessage"
+    ),
+    "mcp_hub.observability.call_metrics": "IMetricsCollector",
+    "mcp_hub.security": "Principal",
+    "mcp_hub.servers.local": "tool",
+    "mcp_hub.servers.local.tool_results": (
+        "AudioBlock Base64Source ImageBlock TextBlock ToolResponse ToolUseBlock URLSource VideoBlock"
+    ),
 }
-"""The module of each public name."""
+"""The public names of each module."""
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "AudioBlock",

@@ -48,22 +48,14 @@ class Unknown(msgspec.Struct, frozen=True):
     why: str
 
 
-class UpdateFinder:
+class UpdateFinder(msgspec.Struct, frozen=True):
     """Finds the updates of one file."""
 
-    def __init__(
-        self,
-        file: ServerFile,
-        registry: Callable[[], Source],
-        environ: Mapping[str, str],
-        home: Path,
-        egress: Egress | None = None,
-    ) -> None:
-        self._egress = egress
-        self._file = file
-        self._registry = registry
-        self._environ = environ
-        self._home = home
+    file: ServerFile
+    registry: Callable[[], Source]
+    environ: Mapping[str, str]
+    home: Path
+    egress: Egress | None = None
 
     async def find(self, servers: Sequence[Server]) -> list[Update | Unknown]:
         """Returns the updates of all servers."""
@@ -79,12 +71,12 @@ class UpdateFinder:
         return [outcome for outcomes in await asyncio.gather(*map(find_updates, servers)) for outcome in outcomes]
 
     async def _of_server(self, server: Server) -> list[Update]:
-        words = list(self._file.words(server.id))
-        registry_name = self._file.entry(server.id).values.get("registry")
+        words = list(self.file.words(server.id))
+        registry_name = self.file.entry(server.id).values.get("registry")
         if isinstance(registry_name, str) and words:
             return await self._of_registry(server.id, registry_name, words)
         # The launcher sees the same: the hub gives it what servers inherit, and what the entry declares.
-        index = PackageIndex(child_environment(server, self._environ, self._home), self._home, self._egress)
+        index = PackageIndex(child_environment(server, self.environ, self.home), self.home, self.egress)
         updates = []
         for spec in find_packages(server.command or "", server.args):
             if spec.version is None:
@@ -95,7 +87,7 @@ class UpdateFinder:
         return updates
 
     async def _of_registry(self, id: str, name: str, words: Sequence[Word]) -> list[Update]:
-        source = self._registry()
+        source = self.registry()
         listing = await source.find(name)
         if listing is None or listing.status == "deleted":
             raise RegistryError(f"{source.label} has withdrawn {printable(name, 200)}")

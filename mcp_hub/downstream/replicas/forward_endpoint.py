@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from mcp_hub.downstream.replicas.forwarding import (
     CHECK,
     HEADER,
@@ -32,48 +34,39 @@ Knows = Callable[[Principal], bool]
 """Returns whether a principal that another replica has authenticated is known here too."""
 
 
-class ForwardEndpoint:
+class ForwardEndpoint(msgspec.Struct, frozen=True):
     """Checks a request that another replica has sealed, and serves the client's request in it as if it had come here.
 
     Only the seal proves that a replica has sent it; the sender's address does not count.
     """
 
-    def __init__(
-        self,
-        gate: ForwardGate,
-        endpoint: StreamableEndpoint,
-        router: RequestRouter,
-        max_body: int,
-        knows: Knows,
-        look: Callable[[], Awaitable[None]],
-        check: Callable[[str], Awaitable[None]],
-    ) -> None:
-        """`look()` applies changes of other replicas; `check(name)` checks whether this one still owns something."""
-        self._look = look
-        self._check = check
-        self._gate = gate
-        self._endpoint = endpoint
-        self._router = router
-        self._max_body = max_body
-        self._knows = knows
+    gate: ForwardGate
+    endpoint: StreamableEndpoint
+    router: RequestRouter
+    max_body: int
+    knows: Knows
+    look: Callable[[], Awaitable[None]]
+    """Applies changes of other replicas."""
+    check: Callable[[str], Awaitable[None]]
+    """Checks whether this replica still owns something."""
 
     async def __call__(self, request: HttpRequest, reply: HttpReply) -> bool:
         """Answers one request; returns False if it was refused because no replica has sent it."""
-        body = await read_body(request, reply, self._max_body)
+        body = await read_body(request, reply, self.max_body)
         if body is None:
             return True
-        opened = self._gate.request(request, body)
+        opened = self.gate.request(request, body)
         if not isinstance(opened, int) and opened[0].method == HELLO:
             request.let_in()
-            proof = self._gate.proof(body)
+            proof = self.gate.proof(body)
             await reply.send(421 if proof is None else 204, headers=[(HEADER.encode(), proof or b"")])
             return True
         if not isinstance(opened, int) and opened[0].method in (LOOK, CHECK):
             request.let_in()
-            await (self._look() if opened[0].method == LOOK else self._check(body.decode("utf-8", "replace")))
+            await (self.look() if opened[0].method == LOOK else self.check(body.decode("utf-8", "replace")))
             await reply.send(204)
             return True
-        if isinstance(opened, int) or not self._knows(opened[1]):
+        if isinstance(opened, int) or not self.knows(opened[1]):
             # Replicas may load changed principals one after the other, so a replica may not know one of them yet.
             status = opened if isinstance(opened, int) else MISDIRECTED
             await reply.text(status, "This is not for this replica.")
@@ -86,7 +79,7 @@ class ForwardEndpoint:
         elif forwarded.told and self._session(forwarded, principal) is None:
             await reply.send(404)
         else:
-            await self._endpoint(forwarded, reply, principal)
+            await self.endpoint(forwarded, reply, principal)
         return True
 
     async def _serve_message(
@@ -95,13 +88,13 @@ class ForwardEndpoint:
         """Answers PUSH, a message for a standing stream; RESTORE, subscriptions; KNOWS, whether a URI can be read."""
         session = self._session(request, principal)
         if request.method == RESTORE:
-            is_owned = session is not None and self._router.take(session, body)
+            is_owned = session is not None and self.router.take(session, body)
             await reply.send(202 if is_owned else 404)
             return
         if request.method == KNOWS:
             names_session = bool(request.values(b"mcp-session-id"))
             key = session.caller if session is not None else principal
-            is_readable = (session is not None or not names_session) and self._router.knows(
+            is_readable = (session is not None or not names_session) and self.router.knows(
                 body.decode("utf-8", "replace"), key
             )
             await reply.send(204 if is_readable else 404)
@@ -115,4 +108,4 @@ class ForwardEndpoint:
 
     def _session(self, request: ForwardedRequest, principal: Principal) -> HandshakeSession | None:
         ids = request.values(b"mcp-session-id")
-        return self._endpoint.sessions.find(ids[0], principal) if len(ids) == 1 else None
+        return self.endpoint.sessions.find(ids[0], principal) if len(ids) == 1 else None

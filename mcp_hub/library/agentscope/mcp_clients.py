@@ -276,32 +276,8 @@ class StatefulClientBase(MCPClientBase):
             raise RuntimeError(_NOT_CONNECTED)
 
 
-class HttpStatefulClient(StatefulClientBase):
-    """A client of a server over streamable HTTP or SSE with one session.
-
-    `timeout` is in seconds, for connecting and for listing. `sse_read_timeout` is in seconds, for a call without any
-    message from the server. Other keywords are keys of a configuration entry, such as `oauth`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        transport: HttpTransport,
-        url: str,
-        headers: dict[str, str] | None = None,
-        timeout: float = 30,
-        sse_read_timeout: float = 60 * 5,
-        **client_kwargs: Any,
-    ) -> None:
-        super().__init__(name, _http_entry(transport, url, headers, timeout, sse_read_timeout, client_kwargs))
-        self.transport = transport
-
-
-class HttpStatelessClient(MCPClientBase):
-    """A client of a server over streamable HTTP or SSE with a new session for every call."""
-
-    is_stateful = False
-    stateful = False
+class _HttpClient(MCPClientBase):
+    """A client of a server over streamable HTTP or SSE."""
 
     def __init__(
         self,
@@ -314,7 +290,7 @@ class HttpStatelessClient(MCPClientBase):
         **client_kwargs: Any,
     ) -> None:
         entry = _http_entry(transport, url, headers, timeout, sse_read_timeout, client_kwargs)
-        super().__init__(name, {**entry, "session": "call"})
+        super().__init__(name, entry if self.is_stateful else {**entry, "session": "call"})
         self.transport = transport
         self.client_config: Json = {
             "url": url,
@@ -323,6 +299,21 @@ class HttpStatelessClient(MCPClientBase):
             "sse_read_timeout": sse_read_timeout,
             **client_kwargs,
         }
+
+
+class HttpStatefulClient(_HttpClient, StatefulClientBase):
+    """A client of a server over streamable HTTP or SSE with one session.
+
+    `timeout` is in seconds, for connecting and for listing. `sse_read_timeout` is in seconds, for a call without any
+    message from the server. Other keywords are keys of a configuration entry, such as `oauth`.
+    """
+
+
+class HttpStatelessClient(_HttpClient):
+    """A client of a server over streamable HTTP or SSE with a new session for every call."""
+
+    is_stateful = False
+    stateful = False
 
 
 class StdIOStatefulClient(StatefulClientBase):
