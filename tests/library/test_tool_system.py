@@ -25,6 +25,7 @@ from tests.fakes.client import PATIENCE, fake, write_config
 from tests.fakes.json_api import json_api
 from tests.library.tool_managers import Neighbours
 from tests.library.tool_servers import AS_JSON, VALUES
+from tests.peers.programs import MCP1, installed
 
 KEY = "a-key-that-is-right-4711"
 DENIED = {"error": "who are you?"}
@@ -298,3 +299,38 @@ def test_a_call_is_logged_at_info_with_arguments_result_and_duration(
     assert second.startswith("tool up__fail: arguments {}, error tool_error: ")
     assert third.startswith("tool up__nothing: arguments {}, error tool_not_found: ")
     assert all(float(line.split()[-2]) >= 0 and line.endswith(" s") for line in (first, second, third))
+
+
+SDK_SERVER = """
+from mcp.server.fastmcp import FastMCP
+from pydantic import BaseModel
+
+server = FastMCP("sums")
+
+class Sum(BaseModel):
+    result: int
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+
+@server.tool(name="many")
+def numbers() -> list[int]:
+    return [1, 2]
+
+@server.tool()
+def as_model() -> Sum:
+    return Sum(result=3)
+
+server.run()
+"""
+
+
+def test_a_value_that_the_official_sdk_has_wrapped_is_the_output(tmp_path: Path) -> None:
+    script = write(tmp_path, "server.py", SDK_SERVER)
+    python = str(installed(MCP1))
+    with ToolManager(config={"servers": {"sums": {"command": python, "args": [str(script)]}}}) as tools:
+        executor = ToolExecutor(tools)
+        assert executor.execute("sums/add", {"a": 1, "b": 2}).output == 3
+        assert executor.execute(tools.get_tool("sums__many")).output == [1, 2]
+        assert asyncio.run(executor.async_execute("sums/as_model")).output == {"result": 3}

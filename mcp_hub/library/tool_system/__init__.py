@@ -107,9 +107,11 @@ class ToolFormatter:
 
     def _choose(self, supports: Any) -> Strategy:
         allowed = self._allowed
-        if supports is not True and allowed.function_calling and not allowed.fallback_to_structured_output:
+        if supports is not True and not allowed.fallback_to_structured_output:
             raise StrategyUnavailable(
                 "The model does not support function calling, and output_strategy.fallback_to_structured_output is off."
+                if allowed.function_calling
+                else "output_strategy switches function_calling and fallback_to_structured_output off; switch one on."
             ) from (supports if isinstance(supports, Exception) else None)
         self.strategy = "function_calling" if supports is True else "structured_output"
         return self.strategy

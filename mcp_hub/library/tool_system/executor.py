@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName
@@ -104,7 +105,12 @@ class ToolExecutor:
                 return _failed(name, error.code, str(error)), time.monotonic() - started_at
             server, original = card.server, card.name
         outcome = await self._hub.act(server, original, parameters, in_hub=in_hub)
-        return _message(name, outcome), time.monotonic() - started_at
+        message = _message(name, outcome)
+        if isinstance(message.output, dict) and message.output.keys() == {"result"}:
+            (listed,) = await self._hub.listed(server, connect=False)
+            if any(card.name == original and is_wrapper(card.definition) for card in listed.tools):
+                message = replace(message, output=message.output["result"])
+        return message, time.monotonic() - started_at
 
     def _log(self, parameters: Mapping[str, Any], timed: tuple[ToolMessage, float]) -> ToolMessage:
         message, seconds = timed
@@ -166,6 +172,19 @@ def value_of(result: Json, own: Any = None) -> Any:
         with contextlib.suppress(ValueError):  # the text is no JSON if a rule has shortened it
             return json.loads(text)
     return text if own is None or isinstance(own, str | ToolResult | ToolResponse) else own
+
+
+def is_wrapper(definition: Json) -> bool:
+    """Returns whether a tool's output schema is the official SDK's for a value that is no object: `{"result": VALUE}`.
+
+    The SDK names it `addOutput`, and the input schema `addArguments`, by the function `add`.
+    """
+    output, arguments = definition.get("outputSchema"), definition.get("inputSchema")
+    if not isinstance(output, dict) or not isinstance(arguments, dict):
+        return False
+    properties, title = output.get("properties"), arguments.get("title")
+    is_named = isinstance(title, str) and output.get("title") == title.removesuffix("Arguments") + "Output"
+    return is_named and isinstance(properties, dict) and properties.keys() == {"result"}
 
 
 def _failed(name: str, code: str, text: str) -> ToolMessage:

@@ -53,6 +53,7 @@ class Model:
         (False, {"fallback_to_structured_output": False}, None),
         (RuntimeError("no"), {"fallback_to_structured_output": False}, None),
         (True, {"function_calling": False}, "structured_output"),
+        (True, {"function_calling": False, "fallback_to_structured_output": False}, None),
     ],
 )
 def test_the_strategy_depends_on_the_model_and_the_configuration(
