@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +28,7 @@ from mcp_hub.cli.startup import (
     run_loop,
 )
 from mcp_hub.config.models import Config
-from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
+from mcp_hub.errors import METHOD_NOT_FOUND, ConfigError, HubError, ProtocolError, UnknownName, to_wire
 from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.call_record import outcome
@@ -39,6 +41,8 @@ from mcp_hub.version import VERSION
 
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
 PROGRESS_RATE: Final = 10
+MAX_ASKED: Final = 40_000
+"""Characters of a question; its arguments have at most 16 KiB."""
 STDERR_WAIT: Final = 0.1
 """Seconds that `--explain` waits for the server's stderr after the response."""
 
@@ -171,6 +175,8 @@ async def _call(
             definition = hub.catalog.entry(TOOLS, name) or {}
             params = {"name": route.name, "arguments": _merge_arguments(arguments, definition.get("inputSchema"))}
             call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE, on_progress=ProgressLines())
+            if sys.stdin.isatty() and sys.stderr.isatty():
+                call.asker = TerminalAsker()
             failure: BaseException | None = None
             upstream = hub.upstreams.get(route.upstream)
             earlier_lines = upstream.last_words if upstream is not None else ()
@@ -191,6 +197,49 @@ async def _call(
         print(_explanation_text(facts) + "\n")
     print(_result_text(answer), file=sys.stderr if failed else sys.stdout)
     return FAILED if failed else OK
+
+
+class TerminalAsker:
+    """Asks the person at the terminal whether a call that the configuration confirms may be made (Asker)."""
+
+    parked: bool | None = None
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What it can be asked (Asker)."""
+        return {"elicitation": {}}
+
+    async def wait_for_turn(self) -> None:
+        """Returns at once (Asker)."""
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Leaves out a log message of the server (Asker)."""
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Leaves out a notification (Asker)."""
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Returns the choice of the person. Raises ProtocolError for questions that are no choice, such as servers'."""
+        properties = params.get("requestedSchema", {}).get("properties", {})
+        choices = properties.get("allow", {}).get("enum") if list(properties) == ["allow"] else None
+        if not choices:
+            raise ProtocolError(METHOD_NOT_FOUND, "mcp-hub call cannot answer this question")
+        print(printable(str(params.get("message")), MAX_ASKED), file=sys.stderr)
+        print(f"Type {', '.join(choices[:-1])} or {choices[-1]}: ", end="", file=sys.stderr, flush=True)
+        loop, line = asyncio.get_running_loop(), asyncio.Future[str]()
+
+        def answered(text: str) -> None:
+            if not line.cancelled():
+                line.set_result(text)
+
+        def read() -> None:
+            text = sys.stdin.readline()
+            with contextlib.suppress(RuntimeError):  # the call has ended
+                loop.call_soon_threadsafe(answered, text)
+
+        threading.Thread(target=read, daemon=True).start()  # so that Ctrl-C need not wait for a line
+        answer = (await line).strip().lower()
+        return {"action": "accept", "content": {"allow": answer if answer in choices else choices[-1]}}
 
 
 class ProgressLines:

@@ -1,4 +1,4 @@
-"""`mcp-hub disable SERVER`: switch a server off and keep its entry."""
+"""`mcp-hub disable SERVER`: switch servers off and keep their entries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mcp_hub.cli.enable import add_arguments, switch
 __all__ = ["add_arguments", "run"]
 
 EXAMPLES: Final = """example:
-  mcp-hub disable time"""
+  mcp-hub disable time fetch"""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when the server is off. Raises ConfigError if the server is not in the file."""
+    """Returns 0 when the servers are off. Raises ConfigError if one is not in the file; then none changes."""
     return switch(options, on=False)

@@ -7,12 +7,14 @@ import re
 import textwrap
 
 from mcp_hub.cli import OK, json_text
-from mcp_hub.diagnosis import Remedy, remedies
+from mcp_hub.config.findings import nearest
+from mcp_hub.diagnosis import OF_CALLS, Remedy, remedies
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 EXAMPLES = """examples:
   mcp-hub explain HUB-201    the cause, and what to do
+  mcp-hub explain timeout    the same for the code of a failed call
   mcp-hub explain            all codes with their titles"""
 WIDTH = 100
 """The maximum width of a line, in characters; a narrower terminal reduces it."""
@@ -28,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints cause and remedy of each given code, or the titles of all. Raises ConfigError for an unknown code."""
     from mcp_hub.diagnosis.page import anchor
 
-    by_code = remedies()
+    by_code = remedies() | remedies(OF_CALLS)
     codes = [_code_of(argument, by_code) for argument in options.code]
     if options.json:
         facts = [
@@ -48,9 +50,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _code_of(argument: str, by_code: dict[str, Remedy]) -> str:
     match = re.fullmatch(r"(?:HUB-?)?(\d{3})", argument.strip(), re.IGNORECASE)
-    if match is None or (code := f"HUB-{match[1]}") not in by_code:
-        text = f"there is no code {printable(argument, 40)!r}; they are {min(by_code)} to {max(by_code)}, and "
-        raise ConfigError(f"{text}`mcp-hub explain` lists them all")
+    code = argument.strip().lower() if match is None else f"HUB-{match[1]}"
+    if code not in by_code:
+        hint = (
+            f"did you mean {close}?"
+            if (close := nearest(code, remedies(OF_CALLS)))
+            else "`mcp-hub explain` lists them all"
+        )
+        raise ConfigError(f"there is no code {printable(argument, 40)!r}; {hint}")
     return code
 
 

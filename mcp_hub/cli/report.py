@@ -8,9 +8,9 @@ import logging
 import shlex
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from mcp_hub.config.listen import UNIX
+from mcp_hub.config.listen import UNIX, Listen
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import KINDS, TEMPLATES, TOOLS
@@ -84,14 +84,14 @@ async def _all_tried(hub: Engine) -> None:
 SHOWN_NAMES = 8
 
 
-def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bool, with_token: bool) -> str:
-    """Returns the URLs of the hub and the lines to paste into a client.
+def addresses_text(bases: Sequence[str], listen: Listen, *, sse: bool) -> str:
+    """Returns the URLs of the hub and the lines to paste into a client, which have its public name if there is one.
 
-    `bases` are URLs such as `http://127.0.0.1:8808` and `unix:/run/hub.sock`. `public_hosts` are the hub's names behind
-    a reverse proxy; the lines to paste have the first one.
+    `bases` are URLs such as `http://127.0.0.1:8808` and `unix:/run/hub.sock`.
     """
-    public = [f"https://{host}" for host in public_hosts]
     sockets = [base for base in bases if base.startswith(f"{UNIX}:")]
+    port = next((int(base.rpartition(":")[2]) for base in bases if base not in sockets), 443)
+    public = listen.public_bases(port)
     paths = ("/mcp", "/sse") if sse else ("/mcp",)
     urls = [base + path for base in (*bases, *public) if base not in sockets for path in paths]
     addresses = [*(f"{base} with the path {' and '.join(paths)}" for base in map(printable, sockets)), *urls]
@@ -102,7 +102,7 @@ def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bo
     http = f"{public[0]}/mcp" if public else _url_for_other_machines(urls[0])
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
-    if with_token:
+    if listen.authenticates:
         entry["headers"] = {"Authorization": "Bearer YOUR_TOKEN"}
         header = ' --header "Authorization: Bearer YOUR_TOKEN"'
     lines = ["mcp-hub is listening on", *(f"  {address}" for address in addresses), "", "Paste into a client:"]

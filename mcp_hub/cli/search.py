@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -60,7 +61,18 @@ async def _search(word: str) -> tuple[list[Listing], list[str]]:
     except RegistryError as error:
         registry_result = Found((), (str(error),))
     usable = [listing for listing in registry_result.listings if listing.status != "deleted"]
-    return [*seed_result.listings, *usable], list(registry_result.problems)
+    found = [*seed_result.listings, *usable]
+    return sorted(found, key=lambda listing: _rank(listing, word.casefold())), list(registry_result.problems)
+
+
+def _rank(listing: Listing, word: str) -> int:
+    """Returns how far the name of a server is from a word: 0 if it is the word, 1 if it has it as a part, ...
+
+    What stands before its last slash is who publishes it: nearly every name there begins with `io.github`.
+    """
+    name = listing.name.rpartition("/")[2].casefold()
+    degrees = (name == word, word in re.split(r"[^a-z0-9]+", name), word in name)
+    return next((rank for rank, holds in enumerate(degrees) if holds), len(degrees))
 
 
 def _name_to_add(listing: Listing) -> str:

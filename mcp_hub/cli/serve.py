@@ -33,6 +33,7 @@ from mcp_hub.cli.startup import (
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.field_types import ValidationError
+from mcp_hub.config.listen import TOKEN_VARIABLE
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.config.settings import Exposed
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -108,9 +109,6 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
 EXAMPLES = """examples:
@@ -462,7 +460,7 @@ async def _announce(
 ) -> None:
     from mcp_hub.cli.report import addresses_text, catalog_text
 
-    records.line(addresses_text(bases, listen.public_host, sse=sse, with_token=listen.authenticates))
+    records.line(addresses_text(bases, listen, sse=sse))
     await hub.settled_catalog()
     records.line(catalog_text(hub))
     if page.base() is not None and sys.stderr is not None and sys.stderr.isatty():

@@ -131,6 +131,8 @@ class TokenVerification(Frozen):
         return settings
 
 
+TOKEN_VARIABLE = "MCP_HUB_TOKEN"
+"""The environment variable that takes the place of `listen.token`."""
 TOKEN_HOLDER = "token"
 """The principal of callers with `listen.token`."""
 
@@ -293,6 +295,14 @@ class Listen(Frozen):
     def serves_page(self) -> bool:
         """Whether the live page is served. By default not on a Unix socket, which no browser can open."""
         return self.is_private and self.socket_path is None if self.ui is None else self.ui
+
+    def public_bases(self, port: int) -> list[str]:
+        """Returns the URLs of the hub by its public names; on a network, first those of the listener itself."""
+        behind_proxy = [f"https://{name}" for name in self.public_host]
+        if self.is_local or self.trusted_proxies:
+            return behind_proxy
+        scheme = "http" if self.tls is None else "https"
+        return [f"{scheme}://{name}:{port}" for name in self.public_host if ":" not in name] + behind_proxy
 
     @property
     def authenticates(self) -> bool:

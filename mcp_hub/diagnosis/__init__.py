@@ -68,12 +68,12 @@ def fail(about: str, text: str, code: str | None = None, repair: Repair | None =
     return Finding("fail", about, str(text), code or code_of(text), repair)
 
 
-_FILE: Final = Path(__file__).with_name("codes.toml")
-
-
 @cache
-def remedies() -> dict[str, Remedy]:
-    """Returns all remedies by code, in the order of the codes."""
+def remedies(file: str = "codes.toml") -> dict[str, Remedy]:
+    """Returns all remedies by code, in the order of the codes: HUB-nnn, or those of failed calls from `OF_CALLS`."""
     import tomllib
 
-    return msgspec.convert(tomllib.loads(_FILE.read_text("utf-8")), dict[str, Remedy])
+    return msgspec.convert(tomllib.loads(Path(__file__).with_name(file).read_text("utf-8")), dict[str, Remedy])
+
+
+OF_CALLS: Final = "wire_codes.toml"

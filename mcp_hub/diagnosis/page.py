@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mcp_hub.diagnosis import Remedy, remedies
+from mcp_hub.diagnosis import OF_CALLS, Remedy, remedies
 
 INDEX: Final = "docs/codes.md"
 PAGES: Final[Mapping[str, tuple[str, str]]] = {
@@ -48,6 +48,8 @@ This page has the cause and the cure of each code. [All codes](../codes.md) list
 
 def anchor(code: str) -> str:
     """Returns the path and anchor of a code's section, such as `docs/reference/codes-servers.md#hub-201`."""
+    if code in remedies(OF_CALLS):
+        return "docs/failures.md#codes-of-failed-calls"
     return f"docs/reference/{_page_of(code)}.md#{code.lower()}"
 
 

@@ -19,7 +19,7 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.credentials import is_loopback
-from mcp_hub.config.listen import TOKEN_HOLDER, UNIX, Listen
+from mcp_hub.config.listen import TOKEN_HOLDER, TOKEN_VARIABLE, UNIX, Listen
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport.http1.peers import CertifiedPeer, Peer, UnixPeer
@@ -258,7 +258,8 @@ def _host_name(host: str) -> str:
 def _tokens_of(listen: Listen) -> Iterable[tuple[str, str]]:
     """Yields (configuration key, token)."""
     if listen.token is not None:
-        yield "listen.token", listen.token.get_secret_value()
+        token = listen.token.get_secret_value()
+        yield (TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) == token else "listen.token"), token
     for name, settings in listen.principals.items():
         if settings.token is not None:
             yield f"listen.principals.{name}.token", settings.token.get_secret_value()
@@ -439,7 +440,7 @@ class Gate:
             return Refusal(403, "The bearer token is not one of the principal of the certificate.", "certificate")
         if credentials and by_token is not None:
             return by_token
-        text = "The bearer token is not known here (setting: listen.token)."
+        text = "The bearer token is not known here (setting: listen.token)." if credentials else _NOT_BEARER
         return Refusal(401, text, "bad_token", CHALLENGE + b', error="invalid_token"')
 
 
@@ -449,6 +450,7 @@ _UNPROVEN: Final[dict[Unproven, Refusal]] = {
     "certificate": Refusal(403, "No principal has this certificate (setting: listen.principals).", "certificate"),
     "certificate_ended": Refusal(403, "The certificate has ended; connect with a new one.", "certificate"),
 }
+_NOT_BEARER: Final = "The request needs one header `Authorization: Bearer TOKEN`; this one has another form."
 CHALLENGE: Final = b'Bearer realm="mcp-hub"'
 
 
@@ -503,10 +505,12 @@ class Admission:
         if not any(name == b"authorization" for name, _ in headers):
             return Refusal(401, _TOKEN_NEEDED, "no_token", self._resource.challenge(port))
         token = bearer(headers)
-        verified = await self._verifier.verify(token) if token is not None else None
+        if token is None:
+            return Refusal(401, _NOT_BEARER, "bad_token", self._resource.challenge(port, "invalid_token"))
+        verified = await self._verifier.verify(token)
         if isinstance(verified, Principal):
             return verified
-        status, error, text, cause = _REFUSALS[verified.reason if verified is not None else "invalid"]
+        status, error, text, cause = _REFUSALS[verified.reason]
         if error is None:
             return Refusal(status, text, cause, retry_after=COME_BACK)
         return Refusal(status, text, cause, self._resource.challenge(port, error))

@@ -16,6 +16,7 @@ import msgspec
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.listen import TOKEN_VARIABLE
 from mcp_hub.config.models import Config
 from mcp_hub.downstream.app import END_GRACE, App
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -24,7 +25,6 @@ from mcp_hub.downstream.verifier import Verifier
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.library import as_config
 from mcp_hub.library.engine_host import EngineHost
-from mcp_hub.library.serving import TOKEN_VARIABLE
 from mcp_hub.policy.quotas import Quotas
 from mcp_hub.transport.asgi import AsgiFront, Receive, Scope, Send
 from mcp_hub.transport.egress import Egress

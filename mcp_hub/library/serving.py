@@ -12,14 +12,13 @@ from contextlib import contextmanager
 
 import msgspec
 
+from mcp_hub.config.listen import TOKEN_VARIABLE
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.admission import check_listener
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
 from mcp_hub.library.engine_host import EngineHost
 from mcp_hub.library.portal import Portal
-
-TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
 def serve(portal: Portal, running: EngineHost, transport: str, host: str | None, port: int | None) -> None:

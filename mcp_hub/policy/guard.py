@@ -40,7 +40,7 @@ class GuardSettings(Frozen):
     tools: tuple[str, ...] = SCRAPE_TOOLS
     """Guarded tools, written like the members of a tool set. All tools of a browser are guarded as well."""
     message: str = HUGGINGFACE_MESSAGE
-    """What a client reads when a URL is refused."""
+    """What a client reads when a URL is refused. By default, one that `deny_urls` refuses has a text of its own."""
     deny_urls: tuple[str, ...] = ()
     """Further guarded URLs: `host`, `host/path`, `*.host/path*`."""
     allow_urls: tuple[str, ...] = ()
@@ -139,7 +139,8 @@ class UrlGuard(Policy):
         parts = ["Not for datasets and spaces of Hugging Face"] if self._rules.huggingface else []
         if self._rules.deny:
             parts.append(("not for " if parts else "Not for ") + ", ".join(self._rules.deny[:10]))
-        return "; ".join(parts) + f': such a URL is refused with "{self._message}"'
+        told = f' with "{self._message}"' if self._rules.huggingface or self._message != HUGGINGFACE_MESSAGE else ""
+        return "; ".join(parts) + f": such a URL is refused{told}"
 
     @property
     def _facts(self) -> Json:
@@ -196,7 +197,9 @@ class UrlGuard(Policy):
                 if counts and (rule := self._rules.refuses(text, work)) is not None:
                     return (
                         rule,
-                        self._message if rule != UNREADABLE else f"The arguments have {UNREADABLE}: send fewer.",
+                        self._rules.text_of(rule)
+                        if rule != UNREADABLE
+                        else f"The arguments have {UNREADABLE}: send fewer.",
                     )
                 if (scheme := self._rules.refused_scheme(text, for_url=for_url)) is not None:
                     message = f"{scheme[:30]}: URLs are not opened by this tool: use an http or https URL."

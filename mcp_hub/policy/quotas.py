@@ -55,6 +55,11 @@ class Quotas:
         settings = listen.principals.get(principal) if principal.label is not None else None
         return settings.limits if settings is not None and settings.limits is not None else listen.limits
 
+    def _setting(self, principal: Principal) -> str:
+        """Returns the key of the configuration that has the limits of a principal."""
+        own = self._listen.principals.get(principal) if self._listen and principal.label is not None else None
+        return f"listen.principals.{principal}.limits" if own and own.limits is not None else "listen.limits"
+
     async def check_shared(self, principal: Principal, method: str) -> None:
         """Counts a request against the rate of its principal at all replicas, before `enter`. Raises Overloaded."""
         if self._listen is None or method in FREE or method.endswith("/list") or self._sharing.bucket is None:
@@ -62,7 +67,8 @@ class Quotas:
         limits = self._limits(self._listen, principal)
         if limits.rate is not None:
             name = f"principal {principal}"
-            self._refuse(limits.rate, await self._sharing.bucket.take(name, limits.rate, principal, limits.burst))
+            wait = await self._sharing.bucket.take(name, limits.rate, principal, limits.burst)
+            self._refuse(principal, limits.rate, wait)
 
     def enter(self, principal: Principal, method: str, *, in_place: bool = False) -> Callable[[], None]:
         """Counts a request that begins; returns the function to call when it ends, `uncounted` if it is not counted.
@@ -80,14 +86,14 @@ class Quotas:
             and not method.endswith("/list")
             and not (method and self._sharing.bucket is not None)
         ):
-            self._refuse(limits.rate, self._buckets.take(principal, limits.rate, limits.burst))
+            self._refuse(principal, limits.rate, self._buckets.take(principal, limits.rate, limits.burst))
         if method == eras.LISTEN:
             return self._listen_to(principal)
         if in_place:
             return uncounted
         if self._running[principal] >= limits.calls:
-            text = f"{limits.calls} requests of this principal are running already (setting: listen.limits.calls)."
-            raise Overloaded(text, retry_after=1.0, executed=False)
+            text = f"{limits.calls} requests of this principal are running already"
+            raise Overloaded(f"{text} (setting: {self._setting(principal)}.calls).", retry_after=1.0, executed=False)
         if self._running.total() >= MAX_CALLS:
             raise Overloaded(f"{MAX_CALLS} requests are running already.", retry_after=1.0, executed=False)
         self._running[principal] += 1
@@ -108,16 +114,17 @@ class Quotas:
         calls = 0 if self._listen is None else self._limits(self._listen, principal).calls
         return running - self._listening[principal] < max(calls, MAX_IN_FLIGHT)
 
-    def _refuse(self, rate: float, wait: float) -> None:
+    def _refuse(self, principal: Principal, rate: float, wait: float) -> None:
         if wait > 0:
-            text = f"A principal may send {rate:g} calls a second (setting: listen.limits.rate){self._sharing.note}."
+            setting = f"(setting: {self._setting(principal)}.rate){self._sharing.note}"
+            text = f"A principal may send {rate:g} calls a second {setting}."
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:
         """Counts a session or stream that begins. Raises Overloaded if the principal has too many."""
         limits = self._limits(self._listen, principal) if self._listen is not None else CallerLimits()
         if self._sessions[principal] >= (limit := limits.sessions):
-            text = f"{limit} sessions of this principal are open (setting: listen.limits.sessions)."
+            text = f"{limit} sessions of this principal are open (setting: {self._setting(principal)}.sessions)."
             raise Overloaded(text, retry_after=SESSION_AGAIN, executed=False)
         self._sessions[principal] += 1
 

@@ -70,6 +70,16 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         except ValueError:
             return UNREADABLE
 
+    def refusal(self, text: str) -> str | None:
+        """Returns what a caller is told who may not use a URL in `text`; None if none is refused."""
+        rule = self.refuses(text)
+        return None if rule is None else self.text_of(rule)
+
+    def text_of(self, rule: str) -> str:
+        """Returns what a caller is told whose URL a rule refuses: `message`, if that is not about another rule."""
+        is_ours = rule == HUGGINGFACE or self.message != HUGGINGFACE_MESSAGE
+        return self.message if is_ours else f"The person who runs this hub does not allow the URL (guard: {rule})."
+
     def refuses_uri(self, uri: str, work: WorkBudget | None = None) -> str | None:
         """Returns the rule that refuses a resource's URI or a link, `UNREADABLE` for one that takes long to read.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub import codes
-from mcp_hub.diagnosis import remedies
+from mcp_hub.diagnosis import OF_CALLS, remedies
 from mcp_hub.diagnosis.page import anchor
 from tests.diagnosis.looking import said
 from tests.syntax import parsed
@@ -31,6 +31,24 @@ def names_in(path: Path) -> set[str]:
 def test_the_table_lists_every_diagnosis_code_exactly_once() -> None:
     assert len(set(NAMES.values())) == len(NAMES)
     assert list(remedies()) == sorted(NAMES.values())
+
+
+def test_the_table_of_failed_calls_lists_every_code_that_a_call_may_end_with() -> None:
+    in_code: set[str] = set()
+    declared = re.compile(r"^    code(?:, rpc_code)?(?:, retryable)? = \"([a-z_]+)\"", re.MULTILINE)
+    for path in (ROOT / "mcp_hub").rglob("*.py"):
+        in_code |= set(declared.findall(path.read_text()))
+    assert in_code <= set(remedies(OF_CALLS))
+    documented = set(re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs/failures.md").read_text(), re.MULTILINE))
+    assert set(remedies(OF_CALLS)) <= documented
+
+
+@pytest.mark.parametrize("word", ["permission_denied", "GUARD_BLOCKED"])
+def test_explain_knows_the_codes_of_failed_calls(word: str) -> None:
+    done = said("explain", word)
+    assert done.code == 0
+    assert remedies(OF_CALLS)[word.lower()].title in done.out
+    assert said("explain", "permision_denied").code == 2
 
 
 def test_every_diagnosis_code_has_its_own_remedy() -> None:
@@ -63,7 +81,8 @@ def test_explain_prints_cause_remedy_and_documentation_section(word: str) -> Non
 
 
 def test_explain_without_a_code_lists_all_codes() -> None:
-    assert said("explain").out.splitlines() == [f"{code}  {remedy.title}" for code, remedy in remedies().items()]
+    by_code = remedies() | remedies(OF_CALLS)
+    assert said("explain").out.splitlines() == [f"{code}  {remedy.title}" for code, remedy in by_code.items()]
 
 
 def test_explain_as_json_has_the_same_facts() -> None:

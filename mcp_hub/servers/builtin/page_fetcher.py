@@ -91,8 +91,8 @@ class Fetcher:
         cookies: defaultdict[URL, CookieJar] = defaultdict(CookieJar)
         for redirects in range(MAXREDIRECTS + 1):
             url = _with_resolved_host(url.with_user(None).with_fragment(None))
-            if self._url_rules.refuses(str(url)) is not None:
-                raise ToolRefused("guard_blocked", self._url_rules.message)
+            if (refusal := self._url_rules.refusal(str(url))) is not None:
+                raise ToolRefused("guard_blocked", refusal)
             proxy = None
             jar = cookies[url.origin()]
             headers = jar.added(url, {**_HEADERS, **(credentials if url.origin() == origin else {})})

@@ -55,16 +55,16 @@ class PageGuard:
 
     def check(self, url: str) -> None:
         """Raises RequestRefused if the rules forbid a URL. Its address is checked when it is opened."""
-        if self._urls.refuses(url) is not None:
-            raise RequestRefused("guard_blocked", self._urls.message)
+        if (refusal := self._urls.refusal(url)) is not None:
+            raise RequestRefused("guard_blocked", refusal)
 
     def refusal_at(self, url: str) -> RequestRefused | None:
         """Returns why a tab at this URL must not be shown, or None.
 
         That is the case if the page was refused, or if its scripts have changed its URL to one that the rules forbid.
         """
-        if url.startswith("http") and self._urls.refuses(url) is not None:
-            return RequestRefused("guard_blocked", self._urls.message)
+        if url.startswith("http") and (refusal := self._urls.refusal(url)) is not None:
+            return RequestRefused("guard_blocked", refusal)
         return self._refused_pages.get(urldefrag(url).url)
 
     def take_notes(self) -> list[str]:
@@ -75,10 +75,10 @@ class PageGuard:
 
     def websocket(self, url: str) -> None:
         """Ends an open WebSocket if the rules forbid its URL, which the proxy could not see because it is encrypted."""
-        if self._urls.refuses(url) is None:
+        if (refusal := self._urls.refusal(url)) is None:
             return
         target = urlsplit(url)
-        self._note(url, self._urls.message)
+        self._note(url, refusal)
         self._proxy.cut(target.hostname or "", target.port or (443 if target.scheme == "wss" else 80))
 
     @contextlib.contextmanager
@@ -143,8 +143,8 @@ class PageGuard:
         target = urlsplit(url)
         if target.scheme == "file":
             return RequestRefused("guard_blocked", "Files of this machine are not opened.")
-        if self._urls.refuses(url) is not None:
-            return RequestRefused("guard_blocked", self._urls.message)
+        if (refusal := self._urls.refusal(url)) is not None:
+            return RequestRefused("guard_blocked", refusal)
         # The proxy checks each connection again before it dials. This check gives pages a clear refusal.
         if kind == "Document" and target.scheme in _DEFAULT_PORTS and target.hostname not in (None, "", READY_HOST):
             try:

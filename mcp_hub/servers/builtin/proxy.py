@@ -222,8 +222,8 @@ class Proxy:
             await answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
 
     def _check(self, url: str) -> None:
-        if self._urls.refuses(url) is not None:
-            raise RequestRefused("guard_blocked", self._urls.message)
+        if (refusal := self._urls.refusal(url)) is not None:
+            raise RequestRefused("guard_blocked", refusal)
 
     async def _tunnel(self, head: MessageHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = urlsplit(f"//{head.target}")

@@ -85,8 +85,8 @@ class Scraper:
     async def scrape(self, text: str) -> ToolResult:
         """Returns the page at the address in `text`; an HTTP error is a result with `is_error`. Raises ToolRefused."""
         url = address(text)
-        if self._settings.url_rules.refuses(text) is not None:  # checked as written, before it is normalised
-            raise ToolRefused("guard_blocked", self._settings.url_rules.message)
+        if (refusal := self._settings.url_rules.refusal(text)) is not None:  # as written, not normalised
+            raise ToolRefused("guard_blocked", refusal)
         seconds = self._settings.timeout
         deadline = asyncio.get_running_loop().time() + seconds
         try:
