@@ -152,8 +152,8 @@ class Engine:
         expose(self.catalogs, now.config, now.selection, self._exposed)
         adapt_schemas(self.catalogs, now.config)
         self.catalogs.describe = ServerPurposes(now.upstreams, now.rules.instructions)
-        for id, upstream in now.upstreams.items():
-            upstream.lists.stand_ins = stand_ins(now.config, id)
+        for upstream in now.upstreams.values():
+            upstream.lists.stand_ins = stand_ins(now.config, upstream.server)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,

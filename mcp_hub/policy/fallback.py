@@ -72,12 +72,12 @@ def _read(field: FieldValue, reading: KeyReading) -> FallbackSettings | None:
 FALLBACK: Final = RootKey("fallback", _read, FallbackSettings(), spellings=("scrape_fallback",))
 
 
-def stand_ins(config: Config, server: str) -> list[Json]:
+def stand_ins(config: Config, server: Server) -> list[Json]:
     """Returns definitions of the tools that `fallback.tools` names with this server: the hub can answer for them."""
     settings = FALLBACK.of(config)
-    if "transport" not in settings.on or missing("web") is not None:
+    if not server.enabled or "transport" not in settings.on or missing("web") is not None:
         return []
-    heads = [head for head, id in prefixes_of(config.servers) if id == server]
+    heads = [head for head, id in prefixes_of(config.servers) if id == server.id]
     named = [member.removeprefix(head) for member in settings.tools for head in heads if member.startswith(head)]
     return [{"name": name, **_STAND_IN} for name in named if name and WILDCARDS.search(name) is None]
 

@@ -250,10 +250,19 @@ async def test_a_scraper_that_was_never_up_is_listed_and_answered_by_the_hub(tmp
             assert {"up__scrape", "gone__read"} <= set(await client.tool_names())
 
 
-@pytest.mark.parametrize("rules", [{"on": ["timeout"]}, {"tools": ["read", "up*/read"]}])
-async def test_nothing_stands_in_for_a_tool_that_is_not_named_or_has_no_fallback(
-    tmp_path: Path, rules: dict[str, Any]
+@pytest.mark.parametrize(
+    ("rules", "entry"),
+    [
+        ({"on": ["timeout"]}, {}),
+        ({"tools": ["read", "up*/read"]}, {}),
+        ({}, {"disable_tools": ["read"]}),
+        ({}, {"enabled": False}),
+        ({}, {"pins": "enforce"}),
+    ],
+)
+async def test_nothing_stands_in_for_a_tool_that_is_not_named_or_has_no_fallback_or_is_refused(
+    tmp_path: Path, rules: dict[str, Any], entry: dict[str, Any]
 ) -> None:
-    servers = {"up": {"command": str(tmp_path / "not-there")}}
+    servers = {"up": {"command": str(tmp_path / "not-there"), **entry}}
     async with hub(tmp_path, servers, fallback={"tools": ["up/read"], **rules}) as client:
         assert await client.tool_names() == []
