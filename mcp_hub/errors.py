@@ -83,7 +83,8 @@ class UpstreamAnswered(ProtocolError):
     """
 
     def __init__(self, error: Any) -> None:
-        fields = error if _is_sound(error) else {"code": INTERNAL_ERROR, "message": _ODD_ERROR, "data": error}
+        self.is_sound = _is_sound(error)
+        fields = error if self.is_sound else {"code": INTERNAL_ERROR, "message": _ODD_ERROR, "data": error}
         super().__init__(fields["code"], fields["message"], fields.get("data"))
         self.error: dict[str, Any] = fields
 

@@ -38,6 +38,7 @@ _FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
 _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
 _METHOD_LAST: Final = re.compile(rb',\s*"method"\s*:\s*"[\w/]{1,256}"\s*(?:' + _FLAT + rb"){0,8}}\s*\Z")
 _COLON: Final = re.compile(rb"\s*:")
+_DIGITS: Final = 18
 
 
 LARGE: Final = 32 * 1024
@@ -207,6 +208,17 @@ def _read_id(data: bytes) -> int | str | None:
     except FrameError:
         return None
     return id_ if isinstance(id_, int | str) else None
+
+
+def number_of(id_: Any) -> Any:
+    """Returns the number that an id stands for, as some servers answer the request 1 with `"1"` or `1.0`; else `id_`.
+
+    The hub numbers its requests, so that such an id of an answer can mean nothing else.
+    """
+    if isinstance(id_, float) and id_.is_integer():
+        return int(id_)
+    is_number = isinstance(id_, str) and len(id_) <= _DIGITS and id_.isascii() and id_.isdecimal()
+    return int(id_) if is_number else id_
 
 
 def weighs_more(value: Any, limit: int = LARGE) -> bool:

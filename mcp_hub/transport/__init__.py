@@ -152,6 +152,11 @@ class Link:
         raise NotImplementedError
 
     @property
+    def noise(self) -> str:
+        """What a process wrote to its stdout first that is no message, for the user; `""` for nothing."""
+        return ""
+
+    @property
     def pid(self) -> int | None:
         """The id of the server's process; None if it has none."""
         return None

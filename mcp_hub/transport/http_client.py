@@ -35,7 +35,15 @@ from mcp_hub.transport.http1 import client_response
 from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder, is_header
-from mcp_hub.transport.http_failures import connect_wait, error_text, failure_of, refusal, refused_by_proxy, where
+from mcp_hub.transport.http_failures import (
+    connect_wait,
+    error_text,
+    excerpt_of,
+    failure_of,
+    refusal,
+    refused_by_proxy,
+    where,
+)
 from mcp_hub.transport.lines import ByteBuffer
 from mcp_hub.transport.trust_store import UnusableCertificates
 
@@ -162,6 +170,8 @@ KEEP_ALIVE: Final = 4.0
 KEEP_ALIVE_TLS: Final = 30.0
 """The same for TLS, where reuse saves a handshake; such servers are behind load balancers that wait for a minute."""
 MAX_REDIRECTS: Final = 3
+SHOWN_BODY: Final = 2000
+"""Bytes of a body that belongs to no request from which its error quotes."""
 ERROR_BODY: Final = 64 * 1024
 """Bytes of an error response's body that are read."""
 ERROR_BODY_WAIT: Final = 5.0
@@ -456,6 +466,11 @@ class HttpClient:
         executed = status not in NOT_EXECUTED
         text = error_text(status, body, lambda excerpt: self._mask(excerpt, session))
         return LinkError(text, executed=executed, status=status, retry_after=retry_after(response)), body
+
+    def foreign_answer(self, status: int, body: bytes | memoryview, session: str | None) -> LinkError:
+        """Returns the error for a body that has no answer to its request."""
+        excerpt = excerpt_of(bytes(body[:SHOWN_BODY]), lambda text: self._mask(text, session))
+        return LinkError(f"its answer does not belong to the request: {excerpt}", status=status)
 
     def _mask(self, text: str, session: str | None = None) -> str:
         return KnownSecrets([*self._secrets, session or "", self._token or ""]).mask(text)

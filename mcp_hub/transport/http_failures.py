@@ -72,7 +72,7 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedTex
     page = _PAGE.match(body) is not None
     title = _TITLE.search(body) if page else None
     raw = title[1] if title is not None else b"" if page else body
-    excerpt = printable(mask(" ".join(raw.decode("utf-8", "replace").split())), SHOWN)
+    excerpt = excerpt_of(raw, mask)
     if page:
         text += f" (a web page{f': {excerpt}' if excerpt else ''})"
     elif excerpt:
@@ -82,6 +82,11 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedTex
     if status in _ELSEWHERE:
         return CodedText(f"{text}; {_NO_SERVER}", codes.NO_MCP_HERE)
     return CodedText(text, codes.RATE_LIMITED if status == 429 else codes.SERVER_FAILED)
+
+
+def excerpt_of(body: bytes, mask: Callable[[str], str]) -> str:
+    """Returns the beginning of a body on one line. `mask` replaces secrets."""
+    return printable(mask(" ".join(body.decode("utf-8", "replace").split())), SHOWN)
 
 
 def wrong_type_text(status: int, kind: str) -> CodedText:

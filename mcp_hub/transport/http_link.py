@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from mcp_hub.config.models import Server
-from mcp_hub.protocol.frames import FrameError, Message, encode
+from mcp_hub.protocol.frames import FrameError, Message, encode, number_of
 from mcp_hub.transport import (
     Authorization,
     Link,
@@ -144,9 +144,7 @@ class HttpLink(Link):
             return False
         self._pending_loss = None
         try:
-            self._take(body, stream)
-            if not stream.answered:
-                raise LinkError("its answer does not belong to the request", status=response.status)
+            self._take_answer(body, stream, response.status)
         except LinkError as error:
             self._fail(stream, error)
         except Exception as error:
@@ -240,9 +238,7 @@ class HttpLink(Link):
             return
         if kind != JSON:
             raise LinkError(wrong_type_text(response.status, kind), status=response.status)
-        self._take(await self._http.read(response), stream)
-        if not stream.answered:
-            raise LinkError("its answer does not belong to the request", status=response.status)
+        self._take_answer(await self._http.read(response), stream, response.status)
 
     async def _follow_events(self, response: HttpResponse, stream: EventStream, headers: dict[str, str]) -> None:
         fruitless = 0
@@ -285,6 +281,12 @@ class HttpLink(Link):
                 raise _not_resumed(f"HTTP {response.status}", response.status)
             refusals, wait = refusals + 1, retry_after(response) or 0.0
 
+    def _take_answer(self, body: bytes | memoryview, stream: EventStream, status: int) -> None:
+        """Handles the JSON body of a response. Raises LinkError if it has no answer to the stream's request."""
+        self._take(body, stream)
+        if not stream.answered:
+            raise self._http.foreign_answer(status, body, self._session.id)
+
     def _take(self, data: bytes | memoryview, stream: EventStream) -> None:
         """Handles one JSON text. Raises LinkError if it is invalid and may be the response to the stream's request."""
         for message in messages_of(data, stream):
@@ -293,6 +295,8 @@ class HttpLink(Link):
     def _receive(self, message: Message, stream: EventStream) -> None:
         if stream.request is not None and "method" not in message:
             message_id = message.get("id")
+            if type(message_id) is not int:
+                message_id = number_of(message_id)
             if message_id is None and message.get("error") is not None:
                 message["id"] = message_id = stream.request  # an error on this stream can only be about its request
             if message_id == stream.request and type(message_id) is type(stream.request):

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.protocol.frames import FrameError, Message, decode, has_method, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, has_method, number_of, salvage_id
 from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, SessionLost, messages_of_batch
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.pool import is_header
@@ -68,7 +68,7 @@ def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
         value = decode(data)
     except FrameError as error:
         head, tail = bytes(data[:4096]), bytes(data[-4096:])
-        may_answer = not has_method(head, tail) and salvage_id(head, tail) in (None, stream.request)
+        may_answer = not has_method(head, tail) and number_of(salvage_id(head, tail)) in (None, stream.request)
         if stream.request is not None and may_answer:
             raise UnreadableAnswer(f"the answer is not valid JSON: {error}") from None
         log.warning("a message that is not valid JSON was dropped")
@@ -92,7 +92,7 @@ def error_about(error: LinkError, body: bytes, asked: RequestId | None) -> Messa
         return None
     if not isinstance(value, dict) or not isinstance(value.get("error"), dict) or "method" in value:
         return None
-    request_id = value.get("id")
+    request_id = number_of(value.get("id"))
     is_match = (request_id is None and not is_lost) or (request_id == asked and type(request_id) is type(asked))
     return value if is_match else None
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
-from mcp_hub.protocol.frames import Message
+from mcp_hub.protocol.frames import Message, number_of
 from mcp_hub.security.lru import Lru
+from mcp_hub.text import printable
 from mcp_hub.transport import Link, LinkError, LinkLost, RequestId
 
 log = logging.getLogger("mcp_hub.transport")
@@ -58,6 +59,7 @@ class Peer:
     `notified(method, params, cause)` gets every notification but progress. `requested(method, params, cause)` answers
     the upstream's own requests with a result or by raising ProtocolError. `lost(error)` is called once, when the link
     is lost. `cause` is that of the request on whose stream the message came; None if all messages share one stream.
+    `server` names the upstream in the log.
     """
 
     def __init__(
@@ -67,12 +69,16 @@ class Peer:
         notified: Callable[[str, dict[str, Any], Cause | None], None],
         requested: Callable[[str, dict[str, Any], Cause | None], Awaitable[dict[str, Any]]],
         lost: Callable[[LinkLost], None],
+        server: str = "a server",
     ) -> None:
         self.link = link
+        self._server = server
         self.received_count = 0
         """Number of messages received from the upstream."""
         self.stray = 0
         """Number of responses that matched no request."""
+        self._odd = ""
+        """The latest answer that breaks the rules for ids."""
         self._loop = asyncio.get_running_loop()
         """Cached: `get_running_loop` costs a system call."""
         self._heard_at_cancel: int | None = None
@@ -173,6 +179,19 @@ class Peer:
         self.stray += 1
         if type(request_id) is int and (cause := self._given_up.pop(request_id, None)) is not None:
             cause.answered_late()
+        elif type(request_id) is not int or not 0 < request_id <= self._last_id:
+            self._note_odd(f"an answer with the id {request_id!r}, which no request has")
+
+    @property
+    def oddity(self) -> str:
+        """What the upstream sent and no answer could be read from, for the user; `""` if there was nothing."""
+        return self._odd or self.link.noise
+
+    def _note_odd(self, what: str) -> None:
+        """Notes what the upstream sent; logs the first one."""
+        first, self._odd = not self._odd, f"it sent {printable(what, 200)}"
+        if first:
+            log.warning("%s: %s", self._server, self._odd)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None) -> None:
         """Sends one notification. Raises LinkError."""
@@ -187,9 +206,9 @@ class Peer:
         method = message.get("method")
         if method is None:
             request_id = message.get("id")
-            if request_id is None and message.get("error") is not None:
-                request_id = self._unnamed(stream, message["error"])
-            pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
+            if type(request_id) is not int:
+                request_id = self._meant(request_id, stream, message.get("error"))
+            pending = self._pending.get(request_id) if type(request_id) is int else None
             if pending is None or pending.future.done():
                 self._take_stray(request_id)
             elif message.get("error") is not None:
@@ -225,7 +244,7 @@ class Peer:
         if method != "notifications/progress":
             self._notified(method, params, self._cause_of(stream))
             return
-        token = params.get("progressToken")
+        token = number_of(params.get("progressToken"))
         if type(token) is not int or stream not in (None, token):
             return  # the hub's tokens are integers, and a request's stream carries the progress of that request only
         pending = self._pending.get(token)
@@ -242,6 +261,7 @@ class Peer:
 
     def failed(self, request_id: RequestId | None, error: LinkError) -> None:
         """Fails one request (Receiver). None stands for the request in flight, if there is exactly one."""
+        request_id = number_of(request_id)
         is_answered = request_id is not None and error.answered
         if request_id is None:
             request_id = self._sole_request()
@@ -258,16 +278,23 @@ class Peer:
         ids = [id for id, pending in self._pending.items() if not pending.open_ended]
         return ids[0] if len(ids) == 1 else None
 
-    def _unnamed(self, stream: RequestId | None, error: Any) -> RequestId | None:
-        """Returns the id of the request that an error without an id ends: that of its stream, or the only one.
+    def _meant(self, sent_id: Any, stream: RequestId | None, error: Any) -> Any:
+        """Returns the id of the request that an answer can only mean whose id is not that of a request.
 
-        A server that cannot read a request cannot name it. An unknown method may be that of a notification.
+        An error without an id ends the request of its stream, or the only one: a server that cannot read a request
+        cannot name it. An unknown method may be that of a notification.
         """
+        if sent_id is not None or error is None:
+            request_id = number_of(sent_id)
+            if type(request_id) is int:
+                self._note_odd(f"an answer with the id {sent_id!r} instead of {request_id}, which is taken as meant")
+            return request_id
         if stream is not None:
             return stream
         is_unknown = isinstance(error, dict) and error.get("code") == METHOD_NOT_FOUND
         request_id = None if is_unknown else self._sole_request()
         if request_id is not None:
+            self._note_odd("an error without an id, which is taken as the answer to the only request")
             self._keep_cause(request_id, self._pending[request_id].cause)
         return request_id
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import codes
 from mcp_hub.config.models import Server
-from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, number_of, salvage_id
 from mcp_hub.transport import (
     Authorization,
     Link,
@@ -202,6 +202,7 @@ class SseLink(Link):
 
     def _answered(self, request_id: Any) -> None:
         """Gives the POST of a request the write deadline to end, as its answer has come on the stream."""
+        request_id = number_of(request_id)
         post = self._requests.pop(request_id, None) if isinstance(request_id, int | str) else None
         if post is not None:
             self._taken = True

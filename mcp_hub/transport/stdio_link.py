@@ -122,6 +122,11 @@ class StdioLink(Link):
         return tuple(self._process.stderr) if self._process is not None else ()
 
     @property
+    def noise(self) -> str:
+        """What the process wrote to its stdout first that is no message."""
+        return self._process.noise if self._process is not None else ""
+
+    @property
     def pid(self) -> int | None:
         """Process id of the child, None before `open`."""
         return self._transport.get_pid() if self._transport is not None else None
@@ -251,6 +256,7 @@ class _Process(asyncio.SubprocessProtocol):
         }
         self._max_frame = max_frame
         self._noise = 0
+        self.noise = ""
         self._is_echo = False
         """Whether the last line of stderr was about a request of the hub."""
         self._invalid: deque[float] = deque(maxlen=INVALID_MESSAGES)
@@ -331,7 +337,9 @@ class _Process(asyncio.SubprocessProtocol):
         self._noise += 1
         if self._noise <= NOISE_LOGGED:
             text = printable(bytes(line[:1024]).decode("utf-8", "replace"), 200)
-            log.warning("%s wrote a line to its stdout that is not a message: %s", self._upstream, self._clean(text))
+            text = f"it wrote a line to its stdout that is not a message: {text}"
+            self.noise = self.noise or text
+            log.warning("%s: %s", self._upstream, self._clean(text))
 
     def _handle_stderr_line(self, line: Line | OversizedLine) -> None:
         raw = line.head if isinstance(line, OversizedLine) else line

@@ -97,7 +97,8 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
             return DrainedList(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
         if (remaining := await in_slices(weight_left(page_items, remaining))) < 0:
             return DrainedList(items, f"{kind.list_method} is larger than {MAX_LIST:,} bytes")
-        if not isinstance(cursor := answer.get("nextCursor"), str):
+        cursor = answer.get("nextCursor")
+        if not cursor or type(cursor) not in (str, int, float):
             return DrainedList(items, _left_out(answer), _duplicates(answer))
         if cursor in seen:
             return DrainedList(items, f"{kind.list_method} repeats a cursor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.config.ancestry import HubPath, refusal_in
 from mcp_hub.config.models import EraPin
-from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, UpstreamAnswered
+from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.questions import Json
@@ -169,7 +169,7 @@ async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
             answer = await _first_result(peer.request(eras.DISCOVER, params, headers=headers))
             break
         except UpstreamAnswered as error:
-            mutual = _modern_revisions_in(error)
+            mutual = _named_by(error, eras.MODERN_REVISIONS)
             if is_retry or not mutual:
                 raise
             modern.set()
@@ -188,12 +188,13 @@ async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
     )
 
 
-def _modern_revisions_in(error: UpstreamAnswered) -> list[str]:
-    """Returns the modern revisions that a server says it supports when it refuses another one."""
+def _named_by(error: UpstreamAnswered, known: Sequence[str]) -> list[str]:
+    """Returns which of the `known` revisions a server says it supports when it refuses another one, oldest first.
+
+    The eras have different codes for that, and servers use others still, so that only `supported` counts.
+    """
     supported = error.data.get("supported") if isinstance(error.data, dict) else None
-    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(supported, list):
-        return []
-    return [version for version in eras.MODERN_REVISIONS if version in supported]
+    return [version for version in known if isinstance(supported, list) and version in supported]
 
 
 async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) -> Agreement:
@@ -201,7 +202,7 @@ async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) ->
     try:
         return await initialize()
     except UpstreamAnswered as error:
-        if not _modern_revisions_in(error):
+        if not _named_by(error, eras.MODERN_REVISIONS):
             raise
         return await discover()
 
@@ -210,7 +211,13 @@ async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) 
     declared = await capabilities()
     params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": declared, "clientInfo": info}
     headers = {"Mcp-Method": "initialize"}  # servers with both eras may require it on every request
-    answer = await _first_result(peer.request("initialize", params, headers=headers, cancellable=False))
+    try:
+        answer = await _first_result(peer.request("initialize", params, headers=headers, cancellable=False))
+    except UpstreamAnswered as error:
+        if not (mutual := _named_by(error, eras.HANDSHAKE_REVISIONS)):
+            raise
+        params["protocolVersion"] = mutual[-1]
+        answer = await _first_result(peer.request("initialize", params, headers=headers, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
         raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mcp_hub.config.ancestry import Ancestry, HubPath
-from mcp_hub.errors import METHOD_NOT_FOUND, LeftOut, ProtocolError, UpstreamAnswered
+from mcp_hub.errors import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.era import ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
@@ -40,8 +40,8 @@ STANDING_WAIT: Final = 1.0
 """Seconds that a new session waits for its standing stream: a server's requests before that would be lost."""
 PROBE_WAIT: Final = 2.0
 """Seconds that a refused request waits for another one to tell whether the refusal is about the session."""
-UNKNOWN_SESSION: Final = frozenset({-32600, -32001, -32000})
-"""Codes with which servers answer requests of a session that they do not know; they have other meanings, too."""
+UNKNOWN_SESSION: Final = frozenset({-32600, -32001, -32000, UNSUPPORTED_PROTOCOL_VERSION})
+"""Codes with which servers answer requests of a session or era that they do not know; they may mean something else."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before each new attempt to listen for changes; the last one repeats."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -198,6 +198,27 @@ class UpstreamSession:
             UpstreamAnswered: the upstream answered with an error.
             LinkError: the transport failed. SessionLost: the upstream no longer knows the session.
         """
+        params, headers = self._in_its_era(method, params, envelope, schema)
+        try:
+            return await self.peer.request(
+                method, params, headers=headers, on_progress=on_progress, cause=cause, open_ended=open_ended
+            )
+        except UpstreamAnswered as error:
+            if error.code in UNKNOWN_SESSION or not error.is_sound:
+                await self._lose_if_all_get(error)
+            raise
+        except LinkError as error:
+            error.last_words = error.last_words or self.last_words
+            if isinstance(error, SessionLost):
+                self.lose(error)
+            elif error.status is not None and (error.status == 400 or error.status < 300):
+                await self._lose_if_all_get(error)
+            raise
+
+    def _in_its_era(
+        self, method: str, params: dict[str, Any], envelope: Envelope | None, schema: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Returns the params and the headers of a request in the upstream's era."""
         version = self.agreement.version
         headers = {VERSION_HEADER: version}
         if self.era == "modern":
@@ -208,31 +229,18 @@ class UpstreamSession:
             if self.needs_schemas:
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
-        try:
-            return await self.peer.request(
-                method, params, headers=headers, on_progress=on_progress, cause=cause, open_ended=open_ended
-            )
-        except UpstreamAnswered as error:
-            if error.code in UNKNOWN_SESSION and method != "ping":
-                await self._lose_if_all_get(error)
-            raise
-        except LinkError as error:
-            error.last_words = error.last_words or self.last_words
-            if isinstance(error, SessionLost):
-                self.lose(error)
-            elif error.status == 400 and method != "ping":
-                await self._lose_if_all_get(error)
-            raise
+        return params, headers
 
     async def _lose_if_all_get(self, refusal: UpstreamAnswered | LinkError) -> None:
         """Raises SessionLost if other requests are refused like one was: then the refusal is about the session.
 
-        A ping alone does not tell, as some servers refuse every method that they do not know in the same way.
+        A server of the modern era has none, but another one that has not may have taken its place. A ping alone does
+        not tell, as some servers refuse every method that they do not know in the same way.
         """
         lists = [kind.list_method for kind in KINDS if self.agreement.offers(kind)]
-        if self.era == "modern" or self.is_local or self.lost.is_set():
+        if self.is_local or self.lost.is_set():
             return
-        for method in ("ping", *lists[:1]):
+        for method in ("ping" if self.era == "handshake" else eras.DISCOVER, *lists[:1]):
             if not await self._is_refused_like(refusal, method):
                 return
         loss = SessionLost(f"the session is gone, as every request is refused: {printable(str(refusal))}")
@@ -242,9 +250,10 @@ class UpstreamSession:
     async def _is_refused_like(self, refusal: UpstreamAnswered | LinkError, method: str) -> bool:
         try:
             async with asyncio.timeout(PROBE_WAIT):
-                await self.peer.request(method, {}, headers={VERSION_HEADER: self.agreement.version})
+                params, headers = self._in_its_era(method, {}, None, None)
+                await self.peer.request(method, params, headers=headers)
         except UpstreamAnswered as error:
-            return isinstance(refusal, UpstreamAnswered) and error.error == refusal.error
+            return isinstance(refusal, UpstreamAnswered) and error.code == refusal.code
         except LinkError as error:
             is_alike = isinstance(refusal, LinkError) and error.status == refusal.status
             return is_alike or isinstance(error, SessionLost)

@@ -48,6 +48,10 @@ class HubSide(msgspec.Struct, frozen=True):
     """Redacts secrets in a text from the server, for the log."""
     last_words: list[str] = msgspec.field(default_factory=list)
     """The last stderr lines of the process, if the session could not be opened."""
+    oddity: list[str] = msgspec.field(default_factory=list)
+    """What came in place of an answer then."""
+    server: str = ""
+    """The id of the server, for the user."""
 
 
 class SessionOpener:
@@ -135,7 +139,9 @@ class SessionOpener:
         previous: Agreement | None,
     ) -> UpstreamSession:
         handler = self._notification_handler(caller, attribution, notified)
-        side = HubSide(self._info, handler, attribution, capabilities, client_era, self._messages.clean)
+        side = HubSide(
+            self._info, handler, attribution, capabilities, client_era, self._messages.clean, server=self._server.id
+        )
         limit = self._server.deadlines.connect
         if (wait := self._held_until - time.monotonic()) > 0:
             text = f"it asked for no further attempt for {wait:.0f} s"
@@ -148,11 +154,7 @@ class SessionOpener:
                 self._held_until = max(self._held_until, time.monotonic() + (refusal.retry_after or 0.0))
                 raise
             except TimeoutError:
-                setting = self._server.key_of_deadline("connect")
-                text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
-                error = LinkError(text, code=codes.HANDSHAKE_LATE)
-                error.last_words = tuple(side.last_words)
-                raise error from None
+                raise _late(side, self._server) from None
         session.agreement = session.agreement.succeeding(previous)
         self._health.follow(session)
         return session
@@ -180,6 +182,15 @@ class SessionOpener:
         """Redacts the preset values of local functions from now on, which their process has sent."""
         if isinstance(values, list):
             LEARNED.hold(self, (value for value in values if isinstance(value, str)))
+
+
+def _late(side: HubSide, server: Server) -> LinkError:
+    """Returns the error of a handshake without an answer within the deadline."""
+    limit, setting = server.deadlines.connect, server.key_of_deadline("connect")
+    text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
+    error = LinkError("; ".join([text, *filter(None, side.oddity)]), code=codes.HANDSHAKE_LATE)
+    error.last_words = tuple(side.last_words)
+    return error
 
 
 def _entry_for(server: Server, caller: Hashable) -> Server:
@@ -260,7 +271,7 @@ async def _open(
         else:
             session.lose(error)
 
-    peer = Peer(link, notified=side.notified, requested=side.attribution.answer, lost=on_lost)
+    peer = Peer(link, notified=side.notified, requested=side.attribution.answer, lost=on_lost, server=side.server)
     try:
         await link.open(peer)
         agreement = await negotiate(peer, pin, side.info, side.capabilities, side.client_era, previous)
@@ -269,7 +280,7 @@ async def _open(
         if early_losses:
             raise early_losses[0]
     except BaseException as error:
-        side.last_words[:] = link.last_words
+        side.last_words[:], side.oddity[:] = link.last_words, [peer.oddity]
         if isinstance(error, LinkError):
             error.last_words = link.last_words
         await asyncio.shield(peer.close())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.protocol.frames import FrameError, Raw, decode, encode, has_method, salvage_id
+from mcp_hub.protocol.frames import FrameError, Raw, decode, encode, has_method, number_of, salvage_id
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -98,3 +98,14 @@ def test_the_method_of_an_unreadable_message_is_found_only_at_its_top_level(
     head: bytes, tail: bytes, found: bool
 ) -> None:
     assert has_method(head, tail) is found
+
+
+@pytest.mark.parametrize(("id", "meant"), [("1", 1), (1.0, 1), (7, 7), ("x1", "x1"), ("²", "²"), ("9" * 19, "9" * 19)])
+def test_an_id_in_another_form_is_the_number_that_it_stands_for(id, meant):
+    assert number_of(id) == meant
+    assert type(number_of(id)) is type(meant)
+
+
+@pytest.mark.parametrize("id", [None, 1.5, float("inf"), float("nan"), True, [], {}])
+def test_any_other_value_stands_for_no_number(id):
+    assert number_of(id) is id

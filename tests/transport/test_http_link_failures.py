@@ -168,11 +168,11 @@ async def test_an_answer_that_is_not_json_is_a_failure(body):
 
 async def test_a_response_with_another_id_is_passed_on_and_the_request_fails():
     async def script(request: Request, reply: Reply) -> None:
-        await reply.json([answer("1"), answer(2)])
+        await reply.json([answer("x"), answer(2)])
 
     async with scripted(script) as server, linked(server.url) as (link, inbox):
         await ask(link)
-        assert [await inbox.next(), await inbox.next()] == [answer("1"), answer(2)]
+        assert [await inbox.next(), await inbox.next()] == [answer("x"), answer(2)]
         assert "does not belong" in str(await inbox.failure(1))
 
 

@@ -28,8 +28,11 @@ SESSION = "Mcp-Session-Id"
 class Board:
     """A server of the handshake era over streamable HTTP; `refusals` are its responses by method, in place of its own.
 
-    A request of a session that it does not know gets `stranger`, its status, id and error.
+    A request of a session that it does not know gets `stranger`: a status and an error, in which METHOD stands for the
+    method, or a body that is none. While it is `modern`, it knows no sessions, and later no requests without one.
     """
+
+    modern = False
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -57,10 +60,16 @@ class Board:
             version = message["params"]["protocolVersion"]
             result: Any = {"protocolVersion": version, "capabilities": self.capabilities, "serverInfo": info}
             return web.json_response({"jsonrpc": "2.0", "id": id, "result": result}, headers={SESSION: name})
-        if method == "server/discover":
-            return self._error(200, id, {"code": -32601, "message": "Method not found"})
-        if request.headers.get(SESSION) not in self.sessions:
+        if method == "server/discover" and self.modern:
+            meta = {"io.modelcontextprotocol/serverInfo": {"name": "board", "version": "1"}}
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities, "_meta": meta}
+            return web.json_response({"jsonrpc": "2.0", "id": id, "result": {**result, "resultType": "complete"}})
+        if request.headers.get(SESSION) not in self.sessions and not self.modern:
             status, error = self.stranger
+            if isinstance(error, bytes):
+                return web.Response(body=error, status=status, content_type="text/html")
+            if isinstance(error, dict):
+                error = {**error, "message": error["message"].replace("METHOD", method)}
             return self._error(status, None, error)
         if id is None:
             return web.Response(status=202)
@@ -120,6 +129,9 @@ REFUSALS_OF_STRANGERS = [
     (400, None),
     (400, {"code": -32000, "message": "Bad Request: No valid session ID provided"}),
     (200, {"code": -32600, "message": "Session not found"}),
+    (200, {"code": -32600, "message": "No session for METHOD"}),
+    (200, "Session not found"),
+    (200, b"<html>Session not found"),
 ]
 
 
@@ -138,6 +150,25 @@ async def test_a_session_that_a_restarted_server_does_not_know_is_replaced(
             assert (type(error), error.executed) == (ServerUnavailable, True)
         assert await call(upstream) == {"content": []}
     assert board.asked["initialize"] == 2
+
+
+UNKNOWN_REVISION = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2025-11-25"]}}
+
+
+@pytest.mark.parametrize("stranger", [*REFUSALS_OF_STRANGERS[2:], (400, UNKNOWN_REVISION)])
+async def test_a_modern_server_in_whose_place_another_one_is_gets_a_handshake(
+    tmp_path: Path, stranger: tuple[int, Any]
+) -> None:
+    board = Board()
+    board.modern, board.stranger = True, stranger
+    board.refusals["subscriptions/listen"] = (404, {"code": -32601, "message": "Method not found"}, {})
+    async with served(tmp_path, board) as upstream:
+        await call(upstream)
+        board.modern = False
+        await failure(upstream)
+        assert await call(upstream) == {"content": []}
+        assert upstream.agreement is not None
+        assert upstream.agreement.era == "handshake"
 
 
 @pytest.mark.parametrize("refusal", [(400, None), (200, {"code": -32600, "message": "Invalid Request"})])
