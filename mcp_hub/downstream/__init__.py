@@ -140,13 +140,16 @@ class Caller:
         """The key of this caller's own sessions in the handshake era: itself, None for the sole caller."""
         return None if self.sole else self
 
-    def cancel(self, request_id: RequestId) -> None:
-        """Cancels one running request. An unknown or finished id is ignored, as the specification says."""
+    def cancel(self, request_id: RequestId, reason: Any = None) -> None:
+        """Cancels one running request, with the client's reason if that is a text.
+
+        An unknown or finished id is ignored, as the specification says.
+        """
         task = self.in_flight.pop(request_id, None)
         if task is not None:
             self.given_up.add(request_id)
             task.add_done_callback(lambda _: self.given_up.discard(request_id))
-            task.cancel()
+            task.cancel(eras.CancelReason(reason) if isinstance(reason, str) else None)
 
     def take_answer(self, message: Message) -> None:
         """Takes the client's answer to a question."""
@@ -316,9 +319,9 @@ class ClientQuestions:
         try:
             put({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
             message = await future
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not future.cancelled() or request_id in self._pending:
-                put({"jsonrpc": "2.0", "method": eras.CANCELLED, "params": {"requestId": request_id}})
+                put({"jsonrpc": "2.0", "method": eras.CANCELLED, "params": eras.cancellation(request_id, error)})
             raise
         finally:
             self._pending.pop(request_id, None)

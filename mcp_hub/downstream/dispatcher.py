@@ -199,7 +199,7 @@ class Dispatcher:
         elif method == eras.CANCELLED and isinstance(params, dict):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str):
-                caller.cancel(request_id)
+                caller.cancel(request_id, params.get("reason"))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -50,6 +50,17 @@ SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 UPDATED: Final = "notifications/resources/updated"
 
+
+class CancelReason(str):
+    """Why the other side cancelled a request. It is the message with which the task of the request is cancelled."""
+
+
+def cancellation(request_id: int | str, cause: BaseException, default: str | None = None) -> dict[str, Any]:
+    """Returns the params of `notifications/cancelled`, with the reason in `cause` if there is one, else `default`."""
+    reason = next((str(reason) for reason in cause.args if isinstance(reason, CancelReason)), default)
+    return {"requestId": request_id, **({} if reason is None else {"reason": reason})}
+
+
 HANDSHAKE_ONLY: Final = frozenset({"initialize", "ping", "logging/setLevel", SUBSCRIBE, UNSUBSCRIBE})
 MODERN_ONLY: Final = frozenset({DISCOVER, LISTEN})
 

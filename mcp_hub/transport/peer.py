@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
+from mcp_hub.protocol.era import CANCELLED, CancelReason, cancellation
 from mcp_hub.protocol.frames import Message, number_of
 from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
@@ -136,9 +137,9 @@ class Peer:
                 if not future.done():  # an answer counts, also if it comes before the request is taken
                     raise
             return await future
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if cancellable and request_id in self._pending:
-                self._give_up(request_id)
+                self._give_up(request_id, error)
             if not future.done() or future.cancelled():  # whoever awaits a future cancels it
                 self._keep_cause(request_id, cause)
             raise
@@ -161,12 +162,11 @@ class Peer:
         if futures := [pending.future for pending in self._pending.values() if not pending.open_ended]:
             await asyncio.wait(futures, timeout=seconds)
 
-    def _give_up(self, request_id: RequestId) -> None:
+    def _give_up(self, request_id: RequestId, cause: BaseException) -> None:
         oldest = next((id for id, pending in self._pending.items() if not pending.open_ended), None)
         if self._pending[request_id].received_before == self.received_count and oldest == request_id:
             self._heard_at_cancel = self.received_count
-        params = {"requestId": request_id, "reason": "the caller no longer waits"}
-        self._in_background(self.notify("notifications/cancelled", params))
+        self._in_background(self.notify(CANCELLED, cancellation(request_id, cause, "the caller no longer waits")))
         self.link.abandon(request_id)
 
     def _keep_cause(self, request_id: RequestId, cause: Cause) -> None:
@@ -235,11 +235,12 @@ class Peer:
             task.add_done_callback(lambda _: self._answer_tasks.pop(request_id, None))
 
     def _handle_notification(self, method: str, params: dict[str, Any], stream: RequestId | None) -> None:
-        if method == "notifications/cancelled":
+        if method == CANCELLED:
             request_id = params.get("requestId")
             task = self._answer_tasks.get(request_id) if isinstance(request_id, int | str) else None
             if task is not None:
-                task.cancel()
+                reason = params.get("reason")
+                task.cancel(CancelReason(reason) if isinstance(reason, str) else None)
             return
         if method != "notifications/progress":
             self._notified(method, params, self._cause_of(stream))

@@ -5,8 +5,9 @@ It needs the standard library only. With `--hold` an `unsubscribe` is answered w
 answers `--mute METHOD`, or of that method what is about one resource, `--mute "METHOD URI"`.
 With `both` it has both eras and asks in neither but the handshake's, as programs from before the modern era do.
 
-`ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
-`together {count}` several questions at once, `late` is answered first and asks for the roots after it.
+`ask {method, params}` puts a question and answers what came back, `withdraw {reason}` cancels all questions,
+`declared` what the client said it can be asked, `together {count}` several questions at once.
+`late` is answered first and asks for the roots after it.
 `touch {uri}` says that a resource has changed; the log has every subscription.
 `process` asks in the modern era, and says whether the answer came to the same process.
 `impatient` asks for the roots and answers with a megabyte when the next call comes, whether it was told or not.
@@ -35,6 +36,7 @@ LOGGING = ("log", "log_late", "log_next", "level", "touch")
 TOOLS = (
     *LOGGING,
     "ask",
+    "withdraw",
     "declared",
     "together",
     "late",
@@ -105,6 +107,10 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     elif name == "ask":
         answer = ask(arguments["method"], arguments.get("params", {}))
         send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
+    elif name == "withdraw":
+        for question_id in waiting:
+            send({"method": "notifications/cancelled", "params": {"requestId": question_id, **arguments}})
+        send({"id": request_id, "result": text("")})
     elif name == "linger":
         log("lingers")
         resumed.wait(60)

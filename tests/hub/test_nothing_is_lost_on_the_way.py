@@ -89,9 +89,10 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_never_answered(
         sleeping = client.start("tools/call", {"name": "up__sleep", "arguments": {}}, request_id="sleeper")
         while '"sleep"' not in record.read_text():
             await client.text("up__echo")
-        client.notify("notifications/cancelled", {"requestId": "sleeper"})
+        client.notify("notifications/cancelled", {"requestId": "sleeper", "reason": "Esc was pressed"})
         while "notifications/cancelled" not in record.read_text():
             await client.text("up__echo")
+        assert '"reason": "Esc was pressed"' in record.read_text().replace('":"', '": "')
         assert not sleeping.done()
 
 

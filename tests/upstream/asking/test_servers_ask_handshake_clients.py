@@ -180,6 +180,19 @@ async def test_a_servers_request_is_cancelled_with_the_call_that_caused_it(tmp_p
         assert await client.text("a__echo", {"text": "x"}) == "x"
 
 
+@pytest.mark.parametrize("given", [{"reason": "the window was closed"}, {}, {"reason": 7}])
+async def test_a_question_that_its_server_withdraws_is_cancelled_with_the_reason_of_the_server(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    async with client_of(tmp_path, asking()) as client:
+        client.start("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
+        (question,) = await asked(client)
+        await client.text("a__withdraw", given)
+        (cancelled,) = await client.notified("notifications/cancelled")
+        reason = given if isinstance(given.get("reason"), str) else {}
+        assert cancelled["params"] == {"requestId": question["id"], **reason}
+
+
 async def test_a_modern_server_may_request_input_several_times_in_one_call(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         call = client.start("tools/call", {"name": "a__together", "arguments": {"count": 3}})
