@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from mcp_hub import codes
 from mcp_hub.catalog import names
@@ -31,15 +31,13 @@ from mcp_hub.catalog.names import UriPattern
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.apps import UI_SCHEME, app_of, may_call
 from mcp_hub.protocol.era import SERVER_INFO_KEY
-from mcp_hub.protocol.frames import Raw, encode
+from mcp_hub.protocol.frames import Raw, encode, finished
 from mcp_hub.protocol.kinds import KINDS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 
 __all__ = [
     "CALL", "OWN", "READ", "RUN", "SEARCH",
     "Catalog", "CatalogEntry", "CatalogFinding", "CatalogSource", "Item", "OnConflict", "Route",
 ]  # fmt: skip
-
-T = TypeVar("T")
 
 PAGE_SIZE: Final = 1000
 MAX_OWNERS: Final = 100_000
@@ -99,8 +97,8 @@ class Catalog:
         """How many tools are listed, and the bytes of their definitions."""
         self.inactive: frozenset[str] = frozenset()
         """The names of tools that only a view hides, as none of their groups is active."""
-        self.listings: dict[Any, Catalog] = {}
-        """A cache of catalogs that `listing` has made from this one, for its callers."""
+        self.listings: dict[Any, Catalog | None] = {}
+        """A cache of what some clients are listed in place of this catalog, by what they need; None: the same."""
 
     def left_out(self, upstream: str) -> list[str]:
         """Returns which items of an upstream have a problem in themselves, and which; the first SHOWN_LEFT_OUT ones."""
@@ -115,7 +113,7 @@ class Catalog:
     @classmethod
     def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **options: Any) -> Catalog:
         """Builds a catalog in one go; the arguments are those of `building`."""
-        return _run_steps(cls.building(sources, on_conflict, **options))
+        return finished(cls.building(sources, on_conflict, **options))
 
     @classmethod
     def building(
@@ -218,7 +216,7 @@ class Catalog:
         self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Catalog:
         """Returns the view that `viewing` makes, in one go."""
-        return _run_steps(self.viewing(listed, removed, own))
+        return finished(self.viewing(listed, removed, own))
 
     def viewing(
         self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
@@ -228,8 +226,7 @@ class Catalog:
         A tool that is not listed still resolves by its name, one that is `removed` does not. Names never depend on what
         is listed.
         """
-        view = copy(self)
-        view._pages, view._cache_scope, view.listings = {}, "private", {}
+        view = self._copied()
         listed_entries: list[CatalogEntry] = []
         for entry in self._entries[TOOLS]:
             yield
@@ -246,19 +243,30 @@ class Catalog:
                     inactive.add(name)
         view.inactive = frozenset(inactive)
         view._index = {**self._index, TOOLS: {**resolvable, **{entry.exposed: entry for entry in own}}}
-        view.__dict__.pop("fingerprint", None)
-        view._fingerprints, view._starts = dict(self._fingerprints), dict(self._starts)
         yield from view._survey(TOOLS)
         return view
 
     def listing(self, tools: Sequence[CatalogEntry]) -> Catalog:
         """Returns a catalog that lists only these tools, in this order. All names resolve as before."""
+        view = self._copied()
+        view._entries = {**self._entries, TOOLS: tuple(tools)}
+        finished(view._survey(TOOLS))
+        return view
+
+    def unshared(self) -> Catalog:
+        """Returns a catalog that lists the same and is not public, for lists that depend on the client."""
+        if not self.is_public:
+            return self
+        if (listing := self.listings.get("all")) is None:
+            listing = self.listings["all"] = self._copied()
+        return listing
+
+    def _copied(self) -> Catalog:
+        """Returns a copy for other lists of tools, which is not public."""
         view = copy(self)
         view._pages, view._cache_scope, view.listings = {}, "private", {}
-        view._entries = {**self._entries, TOOLS: tuple(tools)}
         view.__dict__.pop("fingerprint", None)
         view._fingerprints, view._starts = dict(self._fingerprints), dict(self._starts)
-        _run_steps(view._survey(TOOLS))
         return view
 
     @property
@@ -449,15 +457,6 @@ class Catalog:
         if not number or number not in self._starts[kind] or cursor != self._cursor(kind, number):
             raise ProtocolError(INVALID_PARAMS, "Invalid cursor: the list may have changed; start again without one.")
         return number
-
-
-def _run_steps(steps: Generator[None, None, T]) -> T:
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        value: T = end.value
-        return value
 
 
 def _no_description(_: str) -> str:

@@ -109,10 +109,12 @@ async def _tools(
 ) -> int:
     async with make_hub(config, selection) as hub:
         await connect_all(hub)
-        catalog = hub.catalog if groups else hub.catalogs.of(None)
-        rows = rows_of(hub.catalogs, clients_with_hub(Machine.this()) if client is None else [client])
+        catalogs = hub.catalogs
+        catalog = hub.catalog if groups else catalogs.of(None)
+        rows = rows_of(catalogs, clients_with_hub(Machine.this()) if client is None else [client])
         if client is not None:
-            catalog, _ = listing_of(hub.catalogs, client)
+            catalog, _ = listing_of(catalogs, client)
+        catalog = await catalogs.client_schemas.listed(catalog, client)
         tools = [
             _card(hub, entry) for entry in catalog.entries(TOOLS) if not groups or _is_in(hub, entry.exposed, groups)
         ]

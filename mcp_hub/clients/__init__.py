@@ -62,6 +62,8 @@ class Client(msgspec.Struct, frozen=True):
     """What it puts before the names of the hub's tools without shortening the result to 64 characters."""
     provider: Provider | None = None
     """The provider of its models; None if that depends on its settings."""
+    reads_content_alone: bool = False
+    """Whether its model sees nothing of a result that has structured content and no other."""
     instead: str | None = None
     """The client's own command to add a server, to suggest if its file cannot be edited."""
 

@@ -52,7 +52,7 @@ CLIENTS: Final = (
         "gemini", "Gemini CLI", ("{GEMINI_CLI_HOME}/.gemini/settings.json", "{home}/.gemini/settings.json"),
         ("{GEMINI_CLI_HOME}/.gemini", "{home}/.gemini"), project_files=(".gemini/settings.json",), program="gemini",
         start_limit=600, calls_itself=("gemini-cli-mcp-client",), passes=_UNSECRET,
-        provider="gemini",
+        provider="gemini", reads_content_alone=True,
     ),
     Client(
         "windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",), ("{home}/.codeium/windsurf",),

@@ -75,8 +75,7 @@ LIST_DEADLINE = 10.0
 WRITE_DEADLINE = 5.0
 CALL_DEADLINE = 1200.0
 LIST_WAIT = 10.0
-"""How long the first list of a client waits of which nothing is known, from the start of the hub."""
-"""In seconds. Some clients stop waiting for `tools/list` after 5 s."""
+"""How long the first list of a client of which nothing is known waits, in seconds from the start of the hub."""
 MAX_FRAME = 64 * 1024 * 1024
 MAX_HUB_DEPTH = 4
 """The maximum number of hubs in a row, the first and the last included."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub import codes
+from mcp_hub.catalog import Route
 from mcp_hub.codes import code_of
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.commands import CommandNotFound
@@ -18,10 +18,9 @@ from mcp_hub.diagnosis.client_lists import clients_to_report
 from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import rows_of
-from mcp_hub.observability.stalls import run_for
 from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.policy.screen import what_is
-from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, mend
+from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, name_of
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
@@ -130,7 +129,8 @@ def _keep_catalogs(hub: Engine) -> None:
 def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
     agreement, ready = upstream.agreement, upstream.state in CONNECTED_STATES
     server = upstream.server
-    counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
+    listed = upstream.lists.items
+    counts = {kind.name: len(listed.get(kind, ())) for kind in KINDS}
     return {
         "server": server.id,
         "state": str(upstream.state),
@@ -141,7 +141,7 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "way": None if server.url is None else printable(hub.dialer.egress(server).describe_route(server.url), 300),
         "session": server.session,
         **counts,
-        "mended": sum(_is_mended(kind, item) for kind, items in upstream.lists.items.items() for item in items),
+        "mended": sum(_is_mended(hub, server.id, kind, item) for kind in KINDS for item in listed.get(kind, ())),
         "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
@@ -152,8 +152,9 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
     }
 
 
-def _is_mended(kind: Kind, item: Any) -> bool:
-    return defect(kind, item) is not None and defect(kind, run_for(mend(kind, item), math.inf)[1]) is None
+def _is_mended(hub: Engine, server: str, kind: Kind, item: Any) -> bool:
+    """Returns whether an item has a defect, and the hub serves it all the same."""
+    return defect(kind, item) is not None and hub.catalog.exposed(Route(server, kind, name_of(kind, item))) is not None
 
 
 def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | None:

@@ -18,7 +18,7 @@ from mcp_hub.errors import (
     UnknownName,
 )
 from mcp_hub.hub import Engine
-from mcp_hub.hub.client_schemas import provider_of
+from mcp_hub.hub.exposure import client_of
 from mcp_hub.hub.own_tools import CODE_RUN
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
@@ -139,7 +139,7 @@ class Methods:
             view = (catalog, exchange.key, exchange.envelope)
             catalog = exposure.last_listing(*view) or await exposure.listed(*view)
         if kind is TOOLS:
-            catalog = await self._catalogs.client_schemas.listed(catalog, provider_of(exchange.envelope))
+            catalog = await self._catalogs.client_schemas.listed(catalog, client_of(exchange.envelope))
         place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place_meta)
 

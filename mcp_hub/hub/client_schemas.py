@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from operator import is_not
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from mcp_hub.catalog import Catalog, CatalogEntry, Item
 from mcp_hub.catalog.entries import made_entry
 from mcp_hub.config.models import Config
-from mcp_hub.hub.exposure import MAX_CLIENT_NAME
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.presentation import CLIENT_SCHEMAS, ClientSchemaForm
-from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 
 if TYPE_CHECKING:
-    from mcp_hub.clients import Provider
+    from mcp_hub.clients import Client, Provider
     from mcp_hub.hub.catalogs import Catalogs
 
 
@@ -26,22 +24,23 @@ class ClientSchemas:
 
     def __init__(self, form: ClientSchemaForm) -> None:
         self.form = form
-        self._listings: WeakKeyDictionary[Catalog, dict[Provider | None, Catalog | None]] = WeakKeyDictionary()
-        """By the catalog and the provider, None for all of them; a listing is None if every tool stays as it is."""
+        self._making = asyncio.Lock()
+        """Held while a listing is made, so that requests for the same one make it once."""
 
-    async def listed(self, catalog: Catalog, provider: Provider | None) -> Catalog:
-        """Returns the catalog with the list of tools for a client of a provider; None: it is not known.
+    async def listed(self, catalog: Catalog, client: Client | None) -> Catalog:
+        """Returns the catalog with the list of tools for a client; None: it is not known.
 
         It is the same catalog if no schema has to be rewritten.
         """
-        if self.form == "portable":
-            provider = None
-        elif provider is None or self.form == "original":
+        provider = client.provider if client is not None and self.form == "auto" else None
+        if provider is None and self.form != "portable":
             return catalog
-        listings = self._listings.setdefault(catalog, {})
-        if provider not in listings:
-            listings[provider] = await in_thread(_listing, catalog, provider)
-        return listings[provider] or catalog
+        key = ("schemas", provider)
+        if key not in catalog.listings:
+            async with self._making:
+                if key not in catalog.listings:
+                    catalog.listings[key] = await in_thread(_listing, catalog, provider)
+        return catalog.listings[key] or catalog
 
     def facts(self, catalog: Catalog) -> list[dict[str, Any]]:
         """Returns how many tools of a catalog are listed with another schema: the keys `clients`, `rewritten`, `of`."""
@@ -54,15 +53,6 @@ class ClientSchemas:
         entries = catalog.entries(TOOLS)
         counts = {provider: sum(_for(entry, provider) is not entry for entry in entries) for provider in clients}
         return [{"clients": clients[key], "rewritten": count, "of": len(entries)} for key, count in counts.items()]
-
-
-def provider_of(envelope: Envelope) -> Provider | None:
-    """Returns the provider of a client by the name that it gives itself; None if it is not known."""
-    from mcp_hub.clients.table import client_calling_itself
-
-    name = envelope.client_info.get("name") if envelope.client_info else None
-    client = client_calling_itself(name) if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else None
-    return client.provider if client is not None else None
 
 
 def _listing(catalog: Catalog, provider: Provider | None) -> Catalog | None:

@@ -7,7 +7,6 @@ listed, so the few always include the hub's own tools that find and call the oth
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
@@ -17,14 +16,16 @@ import msgspec
 from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry, Route
 from mcp_hub.config.models import LIST_WAIT, Config
 from mcp_hub.config.settings import Exposed
-from mcp_hub.observability.stalls import finished, in_slices
+from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.selection import Selection, matches_tool
 from mcp_hub.protocol.apps import app_of, may_call
-from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.era import MAX_CLIENT_NAME, Envelope
+from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.protocol.questions import UI_EXTENSION, extension_settings
 from mcp_hub.security import principal_of
+from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -43,13 +44,11 @@ SESSION_LIFE: Final = 3600.0
 """Seconds for which the few tools of a client without a session do not change after its last list, as no prompt cache
 lives longer. Those of a client with a session do not change as long as the session lasts."""
 MAX_REMEMBERED: Final = 10_000
-"""The most callers whose few tools are remembered; with one more, the first one is forgotten."""
+"""The most callers whose few tools are remembered; with one more, the one that listed longest ago is forgotten."""
 MAX_REPORTED: Final = 32
 """Clients in the status, those that listed last."""
 MAX_CLIENTS: Final = 16
 """The most clients of one caller whose tools are remembered: in the modern era a principal may have several."""
-MAX_CLIENT_NAME: Final = 100
-"""The most characters of a name in `clientInfo`; a longer one is ignored."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -120,10 +119,10 @@ class Exposure:
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
-        self._last_listings: OrderedDict[Hashable | None, dict[_ClientKey, _LastListing]] = OrderedDict()
+        self._last_listings: Lru[Hashable | None, Lru[_ClientKey, _LastListing]] = Lru(MAX_REMEMBERED)
         self._over_budget: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_names: WeakKeyDictionary[Catalog, tuple[list[str], list[str]]] = WeakKeyDictionary()
-        self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
+        self._reported: Lru[tuple[str, str], Json] = Lru(MAX_REPORTED)
         if former is not None and former.settings == self.settings:
             self._last_listings, self._reported = former._last_listings, former._reported
             self.large_bytes, self.large_count = former.large_bytes, former.large_count
@@ -144,30 +143,25 @@ class Exposure:
     async def listed(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog:
         """Returns the catalog with the list of tools for one client."""
         key, now = _key_of(envelope), time.monotonic()
-        last_listing = self._last_listings.get(caller, {}).get(key)
+        by_client = self._last_listings.use(caller)
+        if by_client is None:
+            by_client = self._last_listings[caller] = Lru(MAX_CLIENTS)
+        last_listing = by_client.get(key)
         if last_listing is not None and isinstance(caller, str) and now - last_listing.requested_at > SESSION_LIFE:
             last_listing = None
         few = last_listing.few if last_listing is not None else None
-        decision = await in_slices(self._decide(catalog, caller, key.name, envelope.from_hub, few=few is not None))
+        decision = await in_slices(self._decide(catalog, caller, client_of(envelope), few=few is not None))
         if decision.all:
-            listing, few = self._full_listing(catalog), None
+            listing, few = catalog.unshared(), None
         else:
             always, of_apps = await in_slices(self._always_in(catalog))
             kept = [tool_name for tool_name in few or () if catalog.item_of(TOOLS, tool_name) is not None]
             few = tuple(dict.fromkeys((*kept, *always, *(of_apps if key.shows_apps else ()))))
             listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
-        self._remember(caller, key, _LastListing(ref(catalog), ref(listing), now, few))
+        by_client[key] = _LastListing(ref(catalog), ref(listing), now, few)
         self._report(caller, key.name, catalog, listing, decision)
         return listing
-
-    def _remember(self, caller: Hashable | None, key: _ClientKey, last_listing: _LastListing) -> None:
-        by_client = self._last_listings.setdefault(caller, {})
-        by_client[key] = last_listing
-        if len(by_client) > MAX_CLIENTS:
-            del by_client[next(iter(by_client))]
-        if len(self._last_listings) > MAX_REMEMBERED:
-            self._last_listings.popitem(last=False)
 
     def forget(self, caller: Hashable) -> None:
         """Forgets what a client that is gone was listed."""
@@ -182,14 +176,11 @@ class Exposure:
         return self._forced or self._principals.get(principal) or profile_mode or self._mode
 
     def _decide(
-        self, catalog: Catalog, caller: Hashable | None, name: str, from_hub: bool, *, few: bool
+        self, catalog: Catalog, caller: Hashable | None, client: Client | None, *, few: bool
     ) -> Generator[None, None, Decision]:
         mode = self.mode(caller)
         if mode != "auto":
             return Decision(mode == "all", f"'expose' is '{mode}'{'' if mode == 'all' else REST}")
-        if from_hub:
-            return Decision(True, "it is a hub, which chooses itself")
-        client = _client_calling_itself(name)
         if client is None:
             return Decision(True, "it is not known to need less")
         if client.defers:
@@ -221,16 +212,8 @@ class Exposure:
 
     # --- lists -------------------------------------------------------------------------------------------------
 
-    def _full_listing(self, catalog: Catalog) -> Catalog:
-        """Returns a catalog that lists everything and is not public, as the list depends on the client."""
-        if not catalog.is_public:
-            return catalog
-        if "all" not in catalog.listings:
-            catalog.listings["all"] = catalog.listing(catalog.entries(TOOLS))
-        return catalog.listings["all"]
-
     def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None, code: bool) -> Catalog:
-        if (names, code) not in catalog.listings:
+        if (listing := catalog.listings.get((names, code))) is None:
             listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
             listed |= {
                 entry.exposed: entry
@@ -239,8 +222,8 @@ class Exposure:
             }
             active = [name for name in names if name not in catalog.inactive]
             chosen = {name: entry for name in active if (entry := catalog.item_of(TOOLS, name)) is not None}
-            catalog.listings[names, code] = catalog.listing(tuple((listed | chosen).values()))
-        return catalog.listings[names, code]
+            listing = catalog.listings[names, code] = catalog.listing(tuple((listed | chosen).values()))
+        return listing
 
     # --- the status ---------------------------------------------------------------------------------------------
 
@@ -256,9 +239,6 @@ class Exposure:
             "of": catalog.tool_count,
             "why": decision.why,
         }
-        self._reported.move_to_end(key)
-        if len(self._reported) > MAX_REPORTED:
-            self._reported.popitem(last=False)
 
     def facts(self) -> list[Json]:
         """Returns what clients were listed last, and why."""
@@ -270,9 +250,9 @@ class Exposure:
         always, _ = finished(self._always_in(catalog))
         return self._few(catalog, tuple(always), None, mode == "code")
 
-    def listing_for(self, catalog: Catalog, name: str) -> tuple[Catalog, str]:
-        """Returns what a client that gives itself this name would be listed by the mode of everybody, and why."""
-        decision = finished(self._decide(catalog, None, name, False, few=False))
+    def listing_for(self, catalog: Catalog, client: Client | None) -> tuple[Catalog, str]:
+        """Returns what a client would be listed by the mode of everybody, and why; None: one that is not known."""
+        decision = finished(self._decide(catalog, None, client, few=False))
         return catalog if decision.all else self.few(catalog), decision.why
 
 
@@ -283,7 +263,7 @@ def listing_of(catalogs: Catalogs, client: Client | None) -> tuple[Catalog, str]
         return catalog, "'expose' is 'all'"
     if not exposure.concerns(catalog):
         return catalog, "they are few"
-    return exposure.listing_for(catalog, client.calls_itself[0] if client is not None and client.calls_itself else "")
+    return exposure.listing_for(catalog, client if client is not None and client.calls_itself else None)
 
 
 def rows_of(catalogs: Catalogs, clients: Iterable[Client]) -> list[Json]:
@@ -313,22 +293,20 @@ def listed_to(catalogs: Catalogs) -> list[Json]:
 
 
 def _key_of(envelope: Envelope) -> _ClientKey:
-    """Returns the key of a client, with the name `""` if it gives itself none that could be one."""
-    name = envelope.client_info.get("name") if envelope.client_info else None
-    shows_apps = extension_settings(envelope.capabilities, UI_EXTENSION) is not None
-    return _ClientKey(name if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else "", shows_apps)
+    return _ClientKey(envelope.client_name, extension_settings(envelope.capabilities, UI_EXTENSION) is not None)
 
 
 def first_list_wait(envelope: Envelope | None) -> float:
     """Returns the seconds from the start of the hub in which a client needs its first list."""
-    client = _client_calling_itself(_key_of(envelope).name) if envelope is not None else None
+    client = client_of(envelope) if envelope is not None else None
     return client.list_wait if client is not None else LIST_WAIT
 
 
-def _client_calling_itself(name: str) -> Client | None:
+def client_of(envelope: Envelope) -> Client | None:
+    """Returns the client of the table that sent a request; None if it is not known."""
     from mcp_hub.clients.table import client_calling_itself
 
-    return client_calling_itself(name)
+    return client_calling_itself(envelope.client_name)
 
 
 def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool]:

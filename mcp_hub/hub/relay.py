@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from mcp_hub.catalog import names, resource_uris
 from mcp_hub.catalog.exposed_ids import TASK_GET, TASK_ID, TASK_RESULT_TYPE, TaskIds, UriMap
 from mcp_hub.errors import INTERNAL_ERROR, UpstreamAnswered
+from mcp_hub.hub.exposure import client_of
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
@@ -75,8 +76,7 @@ class Relay:
         envelope = self._envelope(call, rules)
         if "requestState" in given:
             given, questions.count = without_count(given)
-        upstream_era = call.era
-        exposed = partial(self._exposed_uri, call)
+        upstream_era, exposed = call.era, partial(self._exposed_uri, call)
         original = partial(self._uris.original, call.caller, call.route.upstream)
 
         async def send(responses: Json) -> Json:
@@ -108,6 +108,8 @@ class Relay:
         result = await send({})
         if "resultType" in result and wants_input(result):
             result = await self._after_input(call, upstream, result, send)
+        if "structuredContent" in result and not result.get("content"):
+            result = _readable(call.envelope, result)
         if upstream_era != call.era:
             result = eras.result_for(call.era, upstream_era, call.method, result)
         if call.route.kind is SKILLS:
@@ -210,6 +212,12 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
         yield
         parts += resource_uris.in_result(method, {key: members[start : start + BLOCKS_PER_STEP]}, expose)[key]
     return parts
+
+
+def _readable(envelope: Envelope, result: Json) -> Json:
+    """Returns a result without content as the model of this client sees it: some see no structured content."""
+    client = client_of(envelope)
+    return eras.with_text(result) if client is not None and client.reads_content_alone else result
 
 
 async def _watch(upstream: Upstream, call: Call) -> Json:

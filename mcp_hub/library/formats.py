@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from mcp_hub.errors import CallError
 from mcp_hub.library.engine_host import CallOutcome
+from mcp_hub.schema.portable_schema import portable_schema
 
 Json = dict[str, Any]
 Format = Literal["openai", "anthropic", "prompt", "json"]
@@ -116,20 +117,31 @@ def _schema(name: str, parameters: Any) -> Mapping[str, Any]:
 
 
 def openai_tools(tools: Iterable[Any]) -> list[Json]:
-    """Returns the tools for `tools=` of OpenAI's interface and compatible ones. Raises FormatError."""
+    """Returns the tools for `tools=` of OpenAI's interface and compatible ones, with schemas that these take.
+
+    Raises FormatError.
+    """
     return [
         {
             "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": portable_schema(tool.schema, "openai"),
+            },
         }
         for tool in map(describe_tool, tools)
     ]
 
 
 def anthropic_tools(tools: Iterable[Any]) -> list[Json]:
-    """Returns the tools for `tools=` of Anthropic's interface. Raises FormatError."""
+    """Returns the tools for `tools=` of Anthropic's interface, with schemas that it takes. Raises FormatError."""
     return [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": portable_schema(tool.schema, "anthropic"),
+        }
         for tool in map(describe_tool, tools)
     ]
 

@@ -46,12 +46,6 @@ def run_for(steps: Generator[None, None, T], seconds: float = float("inf")) -> t
         return True, end.value
 
 
-def finished(steps: Generator[None, None, T]) -> T:
-    """Runs a generator to its end in one go and returns what it returns."""
-    _, value = run_for(steps)
-    return value  # type: ignore[return-value]
-
-
 async def in_slices(steps: Generator[None, None, T]) -> T:
     """Runs a generator in slices and returns what it returns. Other tasks run between two slices."""
     while True:

@@ -14,7 +14,7 @@ import msgspec
 
 from mcp_hub import errors
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
-from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.text import normalized, printable
 
 Era = Literal["handshake", "modern"]
@@ -99,6 +99,12 @@ class Envelope(msgspec.Struct, frozen=True, dict=True):
     """Tells apart the programs that are anonymous clients; it is not part of the message. "" for all other clients."""
 
     @cached_property
+    def client_name(self) -> str:
+        """The name that the sender gives itself; "" if it gives none that could be one."""
+        name = self.client_info.get("name") if self.client_info else None
+        return name if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else ""
+
+    @cached_property
     def from_hub(self) -> bool:
         """Whether the sender is a hub, so that the hub adds its own place among hubs to the `_meta` of lists."""
         return is_hub(self.client_info)
@@ -108,6 +114,8 @@ MAX_DECLARED: Final = 8 * 1024
 """Weight (`frames.weighs_more`) of a client's capabilities. A session keeps them: at most 80 KB of memory for each."""
 MAX_INFO: Final = 200
 """Characters of each text of a `clientInfo` that a session keeps."""
+MAX_CLIENT_NAME: Final = 100
+"""Characters of a name in `clientInfo` by which the hub knows a client; a longer one is ignored."""
 MAX_TOKEN: Final = 1024
 """Characters of a request's id and of its progress token, which are repeated in messages to the client."""
 
@@ -233,8 +241,16 @@ def _to_handshake(result: Json) -> Json:
         )
     changed = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope")}
     if "structuredContent" in changed and not isinstance(changed["structuredContent"], dict):
+        changed = with_text(changed)
         del changed["structuredContent"]  # other JSON values are modern only; the text content has the same
     return changed
+
+
+def with_text(result: Json) -> Json:
+    """Returns a tool's result with its structured content as JSON text too, if it has no other content."""
+    if result.get("content") or result.get("structuredContent") is None:
+        return result
+    return {**result, "content": [{"type": "text", "text": encode(result["structuredContent"]).decode()}]}
 
 
 def error_for(caller: Era, method: str, error: Json) -> Json:

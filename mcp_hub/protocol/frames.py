@@ -18,9 +18,11 @@ import re
 import sys
 import time
 from collections.abc import Generator, Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Message = dict[str, Any]
 """One decoded JSON-RPC message."""
@@ -242,6 +244,16 @@ def weight_left(value: Any, limit: int) -> Generator[None, None, int]:
         yield
         remaining = _weigh(stack, remaining, _VALUES)
     return remaining
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Runs a generator to its end in one go and returns what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 _VALUES: Final = 1000

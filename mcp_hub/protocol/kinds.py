@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mcp_hub.protocol import skill_entries
+from mcp_hub.protocol.frames import finished
 
 TELL_PRESETS: Final = "--tell-presets"
 """The option that makes a process of local tools tell the hub the presets of its functions."""
@@ -211,13 +212,7 @@ def defect(kind: Kind, item: Any) -> str | None:
 
     Only the types of the specification count; unknown fields are fine. `null` counts as absent (`drop_nulls`).
     """
-    steps = defect_in_steps(kind, item)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        problem: str | None = end.value
-        return problem
+    return finished(defect_in_steps(kind, item))
 
 
 def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:

@@ -18,15 +18,12 @@ class Lru(OrderedDict[K, V]):
     def __init__(self, bound: int) -> None:
         super().__init__()
         self.bound = bound
-        self.dropped = 0
-        """Entries that were dropped since the start."""
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
         self.move_to_end(key)
         if len(self) > self.bound:
             self.popitem(last=False)
-            self.dropped += 1
 
     def use(self, key: K) -> V | None:
         """Returns the value of a key, which counts as used now; None if there is none."""

@@ -199,3 +199,24 @@ def test_only_kinds_with_differences_are_reported_as_changed() -> None:
     assert catalog.changed(Catalog.build([source("s", tool("t", title="T"))])) == {TOOLS}
     assert catalog.changed(Catalog.build([])) == {TOOLS}
     assert {kind.name for kind in KINDS} == {"tools", "resources", "templates", "prompts", "skills"}
+
+
+def test_a_copy_that_is_not_public_is_made_once_and_without_reading_the_lists_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items = tuple(Item(Route("a", TOOLS, name), name, {"name": name, "inputSchema": {"type": "object"}})
+        for name in ("x", "y"))  # fmt: skip
+    public, private = (
+        Catalog.build([CatalogSource("a", "a", items, ttl_ms=5, cache_scope=scope)]) for scope in ("public", "private")
+    )
+    monkeypatch.setattr(Catalog, "_survey", None)
+    copy = public.unshared()
+    assert (copy.is_public, public.is_public, private.unshared() is private) == (False, True, True)
+    assert (copy.fingerprint, copy.tool_bytes, public.unshared() is copy) == (
+        public.fingerprint,
+        public.tool_bytes,
+        True,
+    )
+    pages = [json.loads(bytes(catalog.page(TOOLS, modern=True))) for catalog in (public, copy)]
+    assert [page.pop("cacheScope") for page in pages] == ["public", "private"]
+    assert pages[0] == pages[1]

@@ -3,12 +3,17 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mcp_hub.protocol.era import CLIENT_INFO_KEY
 from tests.fakes.client import ENVELOPE, RpcError, fake, hub
+from tests.hub.exposure.listing import introduce
 
 pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
 
 CELLS = [(client, upstream) for client in ("handshake", "modern") for upstream in ("handshake", "modern", "dual")]
 cells = pytest.mark.parametrize(("client_era", "upstream_era"), CELLS)
@@ -163,3 +168,42 @@ async def test_many_clients_requests_with_odd_ids_get_their_own_answers(tmp_path
         ]
         answers = await asyncio.gather(*futures)
     assert [a["result"]["content"][0]["text"] for a in answers] == [repr(i) for i in ids]
+
+
+@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+@pytest.mark.parametrize("modern", [False, True])
+async def test_structured_content_alone_is_text_too_for_a_client_that_reads_nothing_else(
+    tmp_path: Path, modern: bool, upstream_era: str
+) -> None:
+    results: dict[str, Json] = {
+        "alone": {"content": [], "structuredContent": {"n": 4343, "ü": [1, None]}},
+        "failed": {"content": [], "structuredContent": {"n": 1}, "isError": True},
+        "beside": {"content": [{"type": "text", "text": "x"}], "structuredContent": {"n": 2}},
+        "nothing": {"content": []},
+    }
+    file = tmp_path / "lists.json"
+    file.write_text(json.dumps({"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in results],
+        "results": results}))  # fmt: skip
+    servers = {"up": fake("--lists", str(file), "--era", upstream_era)}
+    for client_name in ("gemini-cli-mcp-client", "gemini-cli-mcp-client (via mcp-remote 0.1.37)", "codex", "another"):
+        async with hub(tmp_path, servers, modern=modern, handshake=False) as client:
+            if not modern:
+                await introduce(client, client_name)
+            meta = {"_meta": {CLIENT_INFO_KEY: {"name": client_name, "version": "1"}}} if modern else {}
+            for name, result in results.items():
+                expected = dict(result)
+                if name in ("alone", "failed") and "gemini" in client_name:
+                    (block,) = (await client.call(f"up__{name}", **meta))["content"]
+                    assert block["type"] == "text"
+                    assert json.loads(block["text"]) == result["structuredContent"]
+                    expected["content"] = [block]
+                answer = await client.call(f"up__{name}", **meta)
+                assert {key: answer[key] for key in result} == expected
+
+
+async def test_structured_content_that_only_modern_clients_know_is_text_for_the_others(tmp_path: Path) -> None:
+    result = json.dumps({"content": [], "structuredContent": [1, "two"]})
+    async with hub(tmp_path, {"up": fake("--era", "modern", "--result", result)}) as client:
+        answer = await client.call("up__echo", {"text": "x"})
+        assert "structuredContent" not in answer
+        assert json.loads(answer["content"][0]["text"]) == [1, "two"]

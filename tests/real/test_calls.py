@@ -98,6 +98,9 @@ def test_results_of_every_kind_reach_the_model_as_they_do_directly(
     servers = {SERVER: listing(tmp_path, SERVER, tools=tools, results=RESULTS)}
     turns = both_ways(user, servers, *[Call(name) for name in names])
     direct, hub = ([_comparable(result) for result in turns[way].results] for way in WAYS)
+    # Gemini CLI drops structured content that has no text beside it, so the hub adds one.
+    hub = ["{}" if bare == "{}" and "4343" in result else result for bare, result in zip(direct, hub, strict=True)]
+    assert any("4343" in result for result in turns[BEHIND].results)
     report(f"{len(names)} kinds of results: alike", "-", direct == hub)
     assert direct == hub
     assert len(hub) >= len(names)

@@ -14,11 +14,10 @@ from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry,
 from mcp_hub.catalog.token_estimate import estimate_tokens
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
-from mcp_hub.observability.stalls import finished
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
-from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.frames import encode, finished
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.search import words_of
 from mcp_hub.search.signatures import summary

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.clients import Provider
+from mcp_hub.clients.table import BY_ID
+from mcp_hub.hub.client_schemas import ClientSchemas
+from mcp_hub.library.formats import anthropic_tools, openai_tools
 from mcp_hub.protocol.era import CLIENT_INFO_KEY
-from tests.fakes.client import StdioClient, fake, hub, write_config
+from mcp_hub.protocol.kinds import TOOLS
+from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, hub, spawned, write_config
 from tests.hub.exposure.listing import introduce
 from tests.hub.exposure.test_what_commands_say import stdout_of
 from tests.schema.provider_subsets import REFUSED_BY
@@ -97,6 +104,55 @@ async def test_a_list_that_differs_by_client_is_not_shared_between_clients(tmp_p
     async with hub(tmp_path, {"a": server(tmp_path)}, modern=True, expose="all") as client:
         meta = {CLIENT_INFO_KEY: {"name": "codex-mcp-client", "version": "1"}}
         assert (await client.request("tools/list", {"_meta": meta}))["cacheScope"] == "private"
+
+
+@pytest.mark.parametrize(("name", "provider"), [("claude-desktop", "anthropic"), ("codex", "openai"),
+    ("gemini", "gemini"), ("cursor", None)])  # fmt: skip
+async def test_the_tools_command_prints_the_schemas_that_a_client_is_listed(
+    tmp_path: Path, name: str, provider: str | None
+) -> None:
+    own_name = BY_ID[name].calls_itself[0]
+    config = str(write_config(tmp_path, {"a": server(tmp_path)}, expose="all"))
+    printed = json.loads(stdout_of("tools", "--config", config, "--client", name, "--json"))
+    async with spawned([*HUB, "serve", "--config", config], modern=True) as client:
+        assert {tool["name"].removeprefix("a__"): tool["inputSchema"] for tool in printed} == (
+            schemas := await listed(client, own_name)
+        )
+    assert (schemas == SCHEMAS) == (provider is None)
+
+
+def test_the_tools_command_prints_schemas_for_all_providers_where_all_clients_are_listed_them(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {"a": server(tmp_path)}, expose="all", schemas="portable"))
+    printed = json.loads(stdout_of("tools", "--config", config, "--json"))
+    assert [reason for check in REFUSED_BY.values() for tool in printed for reason in check(tool["inputSchema"])] == []
+
+
+@pytest.mark.parametrize(("format", "key"), [("openai", "parameters"), ("anthropic", "input_schema")])
+def test_the_formats_for_models_have_schemas_that_their_provider_takes(format: str, key: str) -> None:
+    definitions = [{"name": name, "inputSchema": schema} for name, schema in SCHEMAS.items()]
+    made = {"openai": openai_tools, "anthropic": anthropic_tools}[format](definitions)
+    schemas = [tool.get("function", tool)[key] for tool in made]
+    assert any(map(REFUSED_BY[format], SCHEMAS.values()))
+    assert [reason for schema in schemas for reason in REFUSED_BY[format](schema)] == []
+
+
+async def test_requests_at_the_same_time_make_a_listing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten: list[str] = []
+
+    def counted(schema: Json, provider: Provider | None) -> Json:
+        rewritten.append(str(provider))
+        return {**schema, "title": str(provider)}
+
+    monkeypatch.setattr("mcp_hub.schema.portable_schema.portable_schema", counted)
+    items = tuple(Item(Route("a", TOOLS, name), name, {"name": name, "inputSchema": schema})
+        for name, schema in SCHEMAS.items())  # fmt: skip
+    catalog, schemas = Catalog.build([CatalogSource("a", "a", items)]), ClientSchemas("auto")
+    requests = [schemas.listed(catalog, BY_ID[name]) for name in ("claude-code", "codex", "claude-desktop") * 5]
+    async with asyncio.timeout(PATIENCE):
+        listings = await asyncio.gather(*requests)
+    assert sorted(rewritten) == ["anthropic"] * len(SCHEMAS) + ["openai"] * len(SCHEMAS)
+    assert len({id(listing) for listing in listings}) == 2
+    assert set(listings) == set(catalog.listings.values())
 
 
 def test_check_counts_the_rewritten_schemas(tmp_path: Path) -> None:
