@@ -113,10 +113,11 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(question: str) -> bool:
-    """Asks at the terminal. Returns True for `y` and `yes`, False for any other answer."""
-    print(f"\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def ask(question: str, *, default: bool = False) -> bool:
+    """Asks at the terminal. Returns True for `y` and `yes`, `default` for Enter alone, False for any other answer."""
+    print(f"\n{question} [{'Y/n' if default else 'y/N'}] ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.strip().lower() in ("y", "yes") or (default and line == "\n")
 
 
 def _report_unconfirmed(plan: Plan, code: int, text: str, as_json: bool) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from mcp_hub.cli import FAILED, OK, STALE, json_text
 from mcp_hub.cli.add import has_program
-from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm, write
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, confirm, write
 from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, path_to_edit, run_loop, set_up_logging
 from mcp_hub.cli.trial import Trial, try_servers
 from mcp_hub.clients import Client, Machine
@@ -83,8 +83,10 @@ EXAMPLES: Final = """examples:
   mcp-hub setup cursor vscode       only these two
   mcp-hub setup .mcp.json           the servers of a project's file, and no client
   mcp-hub setup --switch-off        clients start the hub, and no longer their own servers
+  mcp-hub setup --only cursor=time  Cursor gets this server, by a profile of the configuration
   mcp-hub undo                      restores the files"""
 LAUNCHERS: Final = {"npx": "Node", "uvx": "uv", "docker": "Docker", "dnx": ".NET"}
+SWITCH_OFF: Final = "Switch off in the clients what then comes through the hub? `mcp-hub undo` takes it back."
 NAME_WIDTH: Final = 40
 """The maximum width of the column of names, in characters. A longer name makes only its own line longer."""
 SHOWN_PROBLEM: Final = 600
@@ -95,7 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"only these clients ({', '.join(BY_ID)}), and files of servers (default: all clients)"
     parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
     text = "also switch off in the clients the servers that the hub serves (or remove them, if a client has no switch)"
-    parser.add_argument("--switch-off", action="store_true", help=text)
+    parser.add_argument("--switch-off", action=argparse.BooleanOptionalAction, help=f"{text}; asked at a terminal")
+    text = "which servers a client gets, as CLIENT=SERVER,SERVER (may be repeated); all that it has not switched off"
+    parser.add_argument("--only", metavar="CHOICE", action="append", default=[], help=text)
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 
@@ -108,9 +112,12 @@ def run(options: argparse.Namespace) -> int:
     """
     set_up_logging(options.verbose, quiet=True)
     setup = Setup(Path(path_to_edit(options)).absolute(), Machine.this(), options)
-    plan = setup.plan()
     if not options.json:
         print("\n".join(setup.lines()), flush=True)
+    if setup.asks_to_switch_off():
+        options.switch_off = ask(SWITCH_OFF, default=True)
+        setup.plan_installs()
+    plan = setup.plan()
     if plan.empty:
         return setup.end(plan, [])
     for edit in plan.edits:
@@ -136,7 +143,61 @@ class Setup:
         self._later_notes: list[str] = []
         self._overlays = [Path(overlay).absolute() for overlay in options.overlays]
         self._command = hub_command(path, *self._overlays)
+        self._profiles = {} if self._first else self._planned_profiles()
+        self.plan_installs()
+
+    def plan_installs(self) -> None:
+        """Plans the changes of the clients' files."""
         self._installs = list(self._planned_installs(self._served()))
+
+    def _planned_profiles(self) -> dict[str, list[str]]:
+        """Adds to the configuration a profile for each client that does not get all servers.
+
+        Returns the servers by the id of the client, which is the name of its profile.
+        """
+        rows = {row.found.identity: row for row in self._import_plan.servers if row.action in ("add", "same")}
+        ids, chosen = list(self._target.entries), dict(map(self._choice, self._options.only))
+        profiles: dict[str, list[str]] = {}
+        for file in self._files:
+            if file.client is None:
+                continue
+            client = file.client.id
+            # What is on in another client stays off in this one.
+            found = [(server, rows.get(server.identity)) for server in file.servers if not server.on]
+            off = {row.id for server, row in found if row is not None and row.found.on and row.found is not server}
+            has_own = any(hub.command_line[-2:] == ("--profile", client) for hub in file.hubs)
+            if self._target.has_profile(client):
+                if client in chosen:
+                    text = f"there is a profile {client!r} already; change it there"
+                    raise EditRefused(f"{printable(str(self._path))}: {text}")
+                if has_own or off:
+                    profiles[client] = []
+            elif client in chosen or off:
+                profiles[client] = chosen.get(client) or [id for id in ids if id not in off]
+                self._target.add_profile(client, profiles[client])
+                names = printable(", ".join(profiles[client]) or "no server", 500)
+                reason = f", as it has switched off {printable(', '.join(sorted(off)), 300)}" if off else ""
+                self._notes.append(f"{file.name} gets {names}{reason} (profiles.{client} of the configuration)")
+        if profiles:
+            edits = (*self._import_plan.edits[:-1], self._target.edit())
+            self._import_plan = msgspec.structs.replace(self._import_plan, edits=edits)
+        return profiles
+
+    def _choice(self, text: str) -> tuple[str, list[str]]:
+        """Reads one `--only`. Raises EditRefused."""
+        name, equals, servers = text.partition("=")
+        ids = [id.strip() for id in servers.split(",") if id.strip()]
+        unknown = [id for id in ids if id not in self._target.entries]
+        if not equals or not ids or unknown:
+            known = printable(", ".join(self._target.entries), 500) or "none"
+            raise EditRefused(f"--only {printable(text, 100)}: write CLIENT=SERVER,SERVER; servers are: {known}")
+        return client_named(name).id, ids
+
+    def asks_to_switch_off(self) -> bool:
+        """Returns whether the person is to be asked if the clients' own entries are switched off."""
+        options = self._options
+        is_open = options.switch_off is None and not (options.json or options.yes or options.confirm)
+        return is_open and can_ask() and self._originals_on()
 
     def _source_files(self) -> Iterator[ClientFile]:
         for name in self._options.sources:
@@ -172,7 +233,8 @@ class Setup:
         originals = served if self._options.switch_off else None
         for client in self._clients:
             try:
-                yield plan_install(client, self._machine, self._command, originals)
+                profile = ("--profile", client.id) if client.id in self._profiles else ()
+                yield plan_install(client, self._machine, (*self._command, *profile), originals)
             except EditRefused as error:
                 self._notes.append(f"{client.name} is left as it is: {error}")
 
@@ -243,7 +305,7 @@ class Setup:
         elif self._files and not self._import_plan.servers:
             yield "There are no servers in their files."
         yield from (f"note: {printable(note, 1000)}" for note in self._notes)
-        if self._originals_on() and not self._options.switch_off:
+        if self._originals_on() and not self._options.switch_off and not self.asks_to_switch_off():
             yield "note: the clients still start their own servers beside the hub; --switch-off stops that"
         yield ""
 

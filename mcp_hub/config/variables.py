@@ -166,9 +166,7 @@ def _expand_expression(inner: str, scope: VariableScope) -> str:
     if (workspace := scope.workspace) is not None:
         predefined |= {"workspaceFolder": str(workspace), "workspaceFolderBasename": workspace.name}
     elif inner in ("workspaceFolder", "workspaceFolderBasename"):
-        text = (
-            f"'${{{inner}}}' in a file of settings is the folder that is open in the client; write a path"
-        )
+        text = f"'${{{inner}}}' in a file of settings is the folder that is open in the client; write a path"
         raise UnresolvedVariable(text)
     if inner in predefined:
         return predefined[inner]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import glob
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -73,6 +74,14 @@ class ServerFile:
             at = (*(last.at[:-1] if last is not None else self._root()), id)
         self._editor.insert(at, dict(values))
         self.entries[id] = RawEntry(id, values, at)
+
+    def has_profile(self, name: str) -> bool:
+        """Returns whether the file has a profile of this name."""
+        return self._editor.has(("profiles", name))
+
+    def add_profile(self, name: str, servers: Iterable[str]) -> None:
+        """Adds a profile with all tools of these servers."""
+        self._editor.insert(("profiles", name), {"tools": [f"{glob.escape(id)}/*" for id in servers]})
 
     def _root(self) -> KeyPath:
         """Returns the root key for servers, in a file without servers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import select
 import shlex
@@ -17,7 +18,7 @@ import pytest
 
 from mcp_hub.cli import FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
-from tests.cli.test_while_it_runs import interruptible
+from tests.cli.test_while_it_runs import interruptible, read_terminal, wait_for_exit
 from tests.fakes.client import FAKE, HUB, PATIENCE
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -80,12 +81,13 @@ def test_a_confirmed_setup_works_in_every_client_and_one_undo_reverts_it(
     hub = json.loads((person.home / ".cursor/mcp.json").read_text())["mcpServers"]["hub"]
     assert hub["args"] == ["serve", "--config", str(person.config)]
     served = subprocess.run(
-        [hub["command"], "check", "--strict", *hub["args"][1:]],
+        [hub["command"], "check", *hub["args"][1:]],
         cwd="/",
         capture_output=True,
         timeout=PATIENCE,
-        check=True,
+        check=False,
     )
+    assert served.returncode == 0, served.stdout + served.stderr
     assert b"2 of 2 servers work" in served.stdout
     assert person.run("tools") == OK
     assert {"time__echo", "keyed__echo"} <= {line.split()[0] for line in person.out.splitlines()}
@@ -152,6 +154,59 @@ def test_uninstall_of_all_clients_takes_the_hub_out_and_forgets_their_files(
     assert person.run("undo", "--list") == OK
     assert str(person.config) in person.out
     assert not any(str(path) in person.out for path in before)
+
+
+@pytest.mark.parametrize(("answer", "stays"), [("", False), ("n", True)])
+def test_a_person_at_a_terminal_is_asked_whether_clients_keep_their_entries(
+    person: Person, before: dict[Path, bytes], answer: str, stays: bool
+) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(HUB[0], [*HUB, "setup", "cursor"])
+    try:
+        read_terminal(terminal, b"[Y/n]")
+        os.write(terminal, answer.encode() + b"\n")
+        read_terminal(terminal, b"[y/N]")
+        os.write(terminal, b"y\n")
+        read_terminal(terminal, b"takes all of this back")
+    finally:
+        wait_for_exit(child)
+        os.close(terminal)
+    cursor = person.home / ".cursor/mcp.json"
+    assert {*json.loads(cursor.read_bytes())["mcpServers"]} == ({"clock", "hub"} if stays else {"hub"})
+    assert person.run("undo", "--yes") == OK
+    assert now(before) == before
+
+
+def test_what_is_off_in_a_client_stays_off_there_and_comes_to_the_others(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    windsurf = person.home / ".codeium/windsurf/mcp_config.json"
+    windsurf.parent.mkdir(parents=True)
+    clock = json.loads(before[person.home / ".cursor/mcp.json"])["mcpServers"]["clock"]
+    windsurf.write_text(json.dumps({"mcpServers": {"clock": {**clock, "disabled": True}}}))
+    assert person.run("setup", "--yes") == OK
+    assert "note: Windsurf gets keyed, as it has switched off time" in person.out
+    hub = json.loads(windsurf.read_bytes())["mcpServers"]["hub"]
+    assert hub["args"] == ["serve", "--config", str(person.config), "--profile", "windsurf"]
+    assert person.run("tools", "--json", *hub["args"][1:]) == OK
+    assert {tool["name"].partition("__")[0] for tool in json.loads(person.out)} == {"keyed"}
+    assert "--profile" not in (person.home / ".cursor/mcp.json").read_text()
+    done = windsurf.read_bytes(), person.config.read_bytes()
+    assert person.run("setup", "--yes") == OK
+    assert (windsurf.read_bytes(), person.config.read_bytes()) == done
+
+
+def test_a_person_says_which_servers_a_client_gets(person: Person, before: dict[Path, bytes]) -> None:
+    assert person.run("setup", "--only", "cursor=nothing", "--yes") == 2
+    assert "servers are: time, keyed" in person.err
+    assert person.run("setup", "--only", "cursor=keyed", "--yes") == OK
+    hub = json.loads((person.home / ".cursor/mcp.json").read_bytes())["mcpServers"]["hub"]
+    assert hub["args"][-2:] == ["--profile", "cursor"]
+    assert person.run("tools", "--json", *hub["args"][1:]) == OK
+    assert {tool["name"].partition("__")[0] for tool in json.loads(person.out)} == {"keyed"}
+    assert person.run("undo", "--yes") == OK
+    assert now(before) == before
 
 
 def test_setup_keeps_an_original_entry_that_fails_behind_the_hub_enabled(
