@@ -134,7 +134,7 @@ async def _tools(
         text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
         print(printable(f"{text}  {group.description}".rstrip(), 200))
     for row in rows:
-        if row["listed"] < row["of"]:  # what is printed is not what these clients see, or is not all
+        if row["short"]:  # what is printed is not what these clients see, or is not all
             names = ", ".join(row["clients"])
             print(f"{names}: listed {row['listed']} of {row['of']} tools: {row['why']}", file=sys.stderr)
     for server, problem in problems.items():

@@ -267,15 +267,16 @@ def listing_of(catalogs: Catalogs, client: Client | None) -> tuple[Catalog, str]
 
 
 def rows_of(catalogs: Catalogs, clients: Iterable[Client]) -> list[Json]:
-    """Returns what these clients and any other would be listed, with keys `clients`, `listed`, `of` and `why`.
+    """Returns what these clients and any other would be listed, with keys `clients`, `listed`, `of`, `short` and `why`.
 
     If it is the same for all, there is one row, whose `clients` is `every client`.
     """
     rows: dict[tuple[int, str], Json] = {}
+    whole = catalogs.of(None)
     for client in (*clients, None):
         listing, why = listing_of(catalogs, client)
-        row = {"clients": [], "listed": listing.tool_count, "of": catalogs.of(None).tool_count, "why": why}
-        names = rows.setdefault((listing.tool_count, why), row)["clients"]
+        facts = {"listed": listing.tool_count, "of": whole.tool_count, "short": listing is not whole, "why": why}
+        names = rows.setdefault((listing.tool_count, why), {"clients": [], **facts})["clients"]
         names.append(client.name if client is not None else "any other client")
     return list(rows.values()) if len(rows) > 1 else [{**row, "clients": ["every client"]} for row in rows.values()]
 

@@ -49,7 +49,9 @@ def test_check_prints_what_each_client_would_be_listed_and_why(tmp_path: Path) -
 @pytest.mark.parametrize(("root", "why"), [({}, "they are few"), ({"expose": "all"}, "'expose' is 'all'")])
 def test_check_states_if_every_client_gets_the_whole_list(tmp_path: Path, root: dict[str, str], why: str) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, **root))
-    assert rows("check", "--config", config) == [{"clients": ["every client"], "listed": 5, "of": 5, "why": why}]
+    assert rows("check", "--config", config) == [
+        {"clients": ["every client"], "listed": 5, "of": 5, "short": False, "why": why}
+    ]
 
 
 def test_check_fails_for_a_pattern_in_always_that_matches_no_tool(tmp_path: Path) -> None:
@@ -116,13 +118,15 @@ def test_commands_say_what_each_configured_client_is_listed_and_when_that_change
     assert [row["clients"] for row in report] == [["Cursor"], ["any other client"]]
 
 
-def test_tools_says_that_a_client_sees_others_than_it_prints(tmp_path: Path) -> None:
-    config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, expose="search"))
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_tools_says_that_a_client_sees_others_than_it_prints(tmp_path: Path, count: int) -> None:
+    config = str(write_config(tmp_path, {"a": many(tmp_path, count)}, expose="search"))
     completed = subprocess.run(
         [*HUB, "tools", "--config", config], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert len(completed.stdout.splitlines()) == 5
-    assert "every client: listed 3 of 5 tools: 'expose' is 'search'; hub_search finds the rest" in completed.stderr
+    assert len(completed.stdout.splitlines()) == count
+    expected = f"every client: listed 3 of {count} tools: 'expose' is 'search'; hub_search finds the rest"
+    assert expected in completed.stderr
 
 
 async def test_what_is_said_counts_the_groups_that_are_on(tmp_path: Path) -> None:
