@@ -30,6 +30,7 @@ from mcp_hub.transport.egress import Egress
 EXAMPLES: Final = """examples:
   mcp-hub update            everything that is pinned
   mcp-hub update time       one server
+  mcp-hub update --pin      what is not pinned too, such as imported entries: to the newest version of now
   mcp-hub update --yes      write what works without asking
 
 The newest versions are those that npx and uvx would take: by npm_config_registry or ~/.npmrc, UV_DEFAULT_INDEX or
@@ -37,10 +38,12 @@ uv.toml, in the environment of the server. Servers of the registry have the vers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub update [SERVER ...] [--yes | --confirm TOKEN] [--json] [--config F]`."""
+    """Adds the arguments of `mcp-hub update [SERVER ...] [--pin] [--yes | --confirm TOKEN] [--json] [--config F]`."""
     parser.add_argument(
         "servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are switched on)"
     )
+    text = "also pin packages that have no pinned version, to the newest one"
+    parser.add_argument("--pin", action="store_true", help=text)
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 
@@ -58,7 +61,10 @@ def run(options: argparse.Namespace) -> int:
     for id in options.servers:
         file.entry(id)
     egress = Egress.of(EgressSettings(proxy=config.proxy))
-    finder = UpdateFinder(file, lambda: registry_of(os.environ, Path.home(), egress), os.environ, Path.home(), egress)
+    home = Path.home()
+    finder = UpdateFinder(
+        file, lambda: registry_of(os.environ, home, egress), os.environ, home, egress, pin=options.pin
+    )
     outcomes = run_loop(finder.find([servers[id] for id in selected_ids if id in servers]))
     updates = [outcome for outcome in outcomes if isinstance(outcome, Update)]
     unknown = [outcome for outcome in outcomes if isinstance(outcome, Unknown)]
@@ -68,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print(json_text({"updates": [], "done": not unknown, **_unknown_facts(unknown)}))
         else:
-            print("nothing that is pinned has a newer version")
+            print("nothing that is pinned has a newer version" + ("" if options.pin else "; --pin pins what is not"))
         return FAILED if unknown else OK
     plan = _plan(file, updates, [*_commands(updates, servers, Redactor(secrets_of(config)))])
     plan = msgspec.structs.replace(plan, facts={**plan.facts, **_unknown_facts(unknown)})

@@ -56,6 +56,8 @@ class UpdateFinder(msgspec.Struct, frozen=True):
     environ: Mapping[str, str]
     home: Path
     egress: Egress | None = None
+    pin: bool = False
+    """Whether packages without a pinned version are pinned, to the newest one."""
 
     async def find(self, servers: Sequence[Server]) -> list[Update | Unknown]:
         """Returns the updates of all servers."""
@@ -79,11 +81,14 @@ class UpdateFinder(msgspec.Struct, frozen=True):
         index = PackageIndex(child_environment(server, self.environ, self.home), self.home, self.egress)
         updates = []
         for spec in find_packages(server.command or "", server.args):
-            if spec.version is None:
+            if spec.version is None and not self.pin:
                 continue
             newer = await index.newest(spec.kind, spec.name)
-            if is_newer(newer, spec.version) and (change := _change(words, spec.written, spec.at(newer))) is not None:
-                updates.append(Update(server.id, change[0], spec.name, spec.version, newer, change[1]))
+            if spec.version is not None and not is_newer(newer, spec.version):
+                continue
+            if (change := _change(words, spec.written, spec.at(newer))) is not None:
+                version = spec.version or "(not pinned)"
+                updates.append(Update(server.id, change[0], spec.name, version, newer, change[1]))
         return updates
 
     async def _of_registry(self, id: str, name: str, words: Sequence[Word]) -> list[Update]:

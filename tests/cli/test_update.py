@@ -100,6 +100,24 @@ def test_a_package_missing_from_its_index_is_reported_and_other_servers_are_upda
     assert "small-server@1.1.0" in person.config.read_text()
 
 
+def test_update_pins_what_is_not_pinned_only_on_request(person: Person, loopback: Loopback) -> None:
+    publish_pypi(loopback, "small-server", {"1.0.0": OLD, "1.1.0": OLD})
+    before = person.writes(
+        "servers:\n  a:\n    command: uvx\n    args: [small-server]\n"
+        "  b:\n    command: uvx\n    args: [--from, small-server@latest, small-server]\n"
+        "  c:\n    command: uvx\n    args: [small-server@1.1.0]\n"
+    )
+    assert person.run("update", "--yes") == OK
+    assert "--pin" in person.out
+    assert person.config.read_bytes() == before
+    assert person.run("update", "--pin", "--yes") == OK, person.out + person.err
+    text = person.config.read_text()
+    assert "args: [small-server@1.1.0]" in text
+    assert "[--from, small-server@1.1.0, small-server]" in text
+    assert person.run("undo", "--yes") == OK
+    assert person.config.read_bytes() == before
+
+
 def test_a_registry_server_is_updated_to_the_version_of_the_registry(person: Person, loopback: Loopback) -> None:
     publish_pypi(loopback, "small-server", {"1.0.0": OLD, "1.1.0": OLD, "1.2.0": OLD})
     loopback.add(listing("io.github.o/small", "7", packages=[pypi(version="1.0.0")]))
