@@ -42,6 +42,7 @@ from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport import RequestId
+from mcp_hub.transport.background import TaskSet
 
 log = logging.getLogger("mcp_hub.downstream")
 
@@ -61,7 +62,7 @@ class Dispatcher:
         self._sharing = hub.sharing
         self.backlog = Backlog(lambda: hub.config.unread)
         self.callers: set[Caller] = set()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = TaskSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `get_running_loop` and `current_task` without a loop cost a system call."""
         self._methods = Methods(hub, self.backlog, self._quotas)
@@ -195,16 +196,11 @@ class Dispatcher:
         if method == "notifications/initialized":
             caller.complete_handshake()
         elif method == eras.ROOTS_CHANGED and caller.initialized:
-            self._in_background(self.hub.forward_notification(caller.handshake_key, method))
+            self._background.start(self.hub.forward_notification(caller.handshake_key, method))
         elif method == eras.CANCELLED and isinstance(params, dict):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str):
                 caller.cancel(request_id, params.get("reason"))
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     async def _admit_first(self, handler: Handler, exchange: Exchange) -> Any:
         """Admits the client with its first request, for a hub that starts no server before it knows its client.
@@ -243,7 +239,7 @@ class Duplex:
         self._share = share
         self._loop = asyncio.get_running_loop()
         self.caller = Caller(principal, write, secrets.token_urlsafe(12))
-        self._running: set[asyncio.Task[None]] = set()
+        self._running = TaskSet()
         dispatcher.join(self.caller)
 
     def received(self, data: bytes | memoryview) -> None:
@@ -257,14 +253,14 @@ class Duplex:
             if "method" not in value:
                 self._take_answer(value)
             elif "id" in value:
-                self._spawn(self._answer(value, len(data)))
+                self._running.start(self._answer(value, len(data)))
             else:
                 self._dispatcher.notification(self.caller, value)
         elif isinstance(value, list) and self.caller.protocol_version == BATCHING_REVISION:
             if (fault := batch_fault(value)) is not None:
                 self.refuse(fault.code, fault.message)
             else:
-                self._spawn(self._batch(value, len(data)))
+                self._running.start(self._batch(value, len(data)))
         else:
             self.refuse(INVALID_REQUEST, "A message must be one JSON-RPC object.")
 
@@ -312,11 +308,6 @@ class Duplex:
 
     def _dispatch(self, request: Message) -> Coroutine[Any, Any, Message]:
         return self._dispatcher.answer(self.caller, request, self._write, era_of(request))
-
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
 
     async def drained(self) -> None:
         """Returns when no request is running; not bounded in time."""

@@ -21,6 +21,7 @@ from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED, Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import RESOURCES, Kind
 from mcp_hub.protocol.questions import TASK_CHANGED, WATCHED_TASK
+from mcp_hub.transport.background import TaskSet
 
 LISTEN_FILTERS: Final = {
     "toolsListChanged": "notifications/tools/list_changed",
@@ -52,7 +53,7 @@ class Subscriptions:
         self._resolve = resolve
         self._is_closing = False
         self._listeners: set[_Subscription] = set()
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._forgetting = TaskSet()
         self._watched: dict[Hashable, set[str]] = {}
         """Subscriber -> the URIs that it watches."""
 
@@ -194,9 +195,7 @@ class Subscriptions:
     def forget(self, subscriber: Hashable) -> None:
         """Ends all subscriptions of a subscriber, in the background."""
         self._watched.pop(subscriber, None)
-        task = asyncio.get_running_loop().create_task(self._hub.forget_watcher(subscriber))
-        self._forgetting.add(task)
-        task.add_done_callback(self._forgetting.discard)
+        self._forgetting.start(self._hub.forget_watcher(subscriber))
 
 
 class _Subscription(msgspec.Struct, eq=False):

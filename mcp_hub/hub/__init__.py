@@ -32,6 +32,7 @@ from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS, Kind
 from mcp_hub.protocol.questions import forwarded_extensions
 from mcp_hub.security import profile_of
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.upstream.link_dialer import LinkDialer
@@ -81,7 +82,7 @@ class Engine:
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
         """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
         self._refresh_timer: asyncio.TimerHandle | None = None
-        self._setting_levels: set[asyncio.Task[None]] = set()
+        self._setting_levels = TaskSet()
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.current)
@@ -409,11 +410,7 @@ class Engine:
 
     async def log_from(self, level: str) -> None:
         """Sets the log level of all connected servers. Those that take longer than LEVEL_WAIT get it too."""
-        loop = asyncio.get_running_loop()
-        tasks = {loop.create_task(upstream.log_from(level)) for upstream in self.upstreams.values()}
-        self._setting_levels |= tasks
-        for task in tasks:
-            task.add_done_callback(self._setting_levels.discard)
+        tasks = {self._setting_levels.start(upstream.log_from(level)) for upstream in self.upstreams.values()}
         if tasks:
             await asyncio.wait(tasks, timeout=LEVEL_WAIT)
 

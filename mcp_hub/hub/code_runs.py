@@ -44,6 +44,7 @@ from mcp_hub.search.signatures import identifier_of
 from mcp_hub.security import Principal, principal_of
 from mcp_hub.security.counters import InFlight
 from mcp_hub.text import printable
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.session import UpstreamSession
 
@@ -79,7 +80,7 @@ class CodeRuns:
     def __init__(self, next_label: Callable[[], str]) -> None:
         self._next_label = next_label
         self._running = InFlight[Principal]()
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._stopping = TaskSet()
         self._identifiers: WeakKeyDictionary[Catalog, dict[str, str]] = WeakKeyDictionary()
 
     async def run(
@@ -137,9 +138,7 @@ class CodeRuns:
             if run is not None and run.reusable and internal.keep(process):
                 self._running.leave(principal)
             else:
-                task = asyncio.ensure_future(self._stop(internal, process, principal))
-                self._stopping.add(task)
-                task.add_done_callback(self._stopping.discard)
+                self._stopping.start(self._stop(internal, process, principal))
 
     async def _stop(self, internal: InternalServers, process: Upstream, principal: Principal) -> None:
         """Stops a process and the program in it, which keeps its place until then."""

@@ -33,7 +33,7 @@ from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind, name_of
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, TaskSet
 from mcp_hub.transport.children import Children
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.attribution import ClientRegistry
@@ -183,7 +183,7 @@ class RetiringResources:
     def __init__(self) -> None:
         self._waiting_tasks: dict[asyncio.Task[None], Callable[[], Any]] = {}
         """Tasks that wait for calls to end, the oldest first, and what each stops then."""
-        self._stopping_tasks: set[asyncio.Task[None]] = set()
+        self._stopping_tasks = TaskSet()
 
     def upstream(self, upstream: Upstream) -> None:
         """Stops an upstream when its calls have ended, at the latest by their own deadlines."""
@@ -203,7 +203,7 @@ class RetiringResources:
     def _retire(self, calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
         while len(self._waiting_tasks) >= MAX_RETIRING:
             oldest = next(iter(self._waiting_tasks))
-            self._stop(self._waiting_tasks.pop(oldest))
+            self._stopping_tasks.start(self._waiting_tasks.pop(oldest)())
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(_stop_when_unused(calls, seconds, stop))
         self._waiting_tasks[task] = stop
@@ -211,13 +211,7 @@ class RetiringResources:
 
     async def stopped(self, upstream: Upstream) -> None:
         """Stops an upstream now; its calls fail."""
-        await asyncio.wait({self._stop(upstream.stop)})
-
-    def _stop(self, stop: Callable[[], Any]) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
-        self._stopping_tasks.add(task)
-        task.add_done_callback(self._stopping_tasks.discard)
-        return task
+        await asyncio.wait({self._stopping_tasks.start(upstream.stop())})
 
     async def close(self) -> None:
         """Stops everything now. Never raises."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from mcp_hub.protocol.frames import Spent
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, TaskSet
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ async def in_slices(steps: Generator[None, None, T]) -> T:
         await asyncio.sleep(0)
 
 
-_drop_tasks: set[asyncio.Task[None]] = set()
+_drop_tasks = TaskSet()
 
 
 def drop(items: list[Any]) -> None:
@@ -63,9 +63,7 @@ def drop(items: list[Any]) -> None:
 
     Only objects that nothing else refers to are freed.
     """
-    task = asyncio.get_running_loop().create_task(in_slices(_clear_in_steps(items)))
-    _drop_tasks.add(task)
-    task.add_done_callback(_drop_tasks.discard)
+    _drop_tasks.start(in_slices(_clear_in_steps(items)))
 
 
 def _clear_in_steps(items: list[Any]) -> Generator[None]:

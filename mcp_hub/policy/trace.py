@@ -43,6 +43,7 @@ from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from mcp_hub.security import PEER
 from mcp_hub.security.redaction import Redactor
+from mcp_hub.transport.background import TaskSet
 
 log = logging.getLogger("mcp_hub.policy")
 
@@ -121,7 +122,7 @@ class Trace(Policy):
         """Removes preset arguments from a record."""
         self._has_presets = has_presets
         """Returns whether calls of a route may have preset arguments."""
-        self._record_tasks: set[asyncio.Task[None]] = set()
+        self._record_tasks = TaskSet()
         """The tasks that make records of calls with large arguments in threads."""
         self._ended: deque[EndedCall] = deque()
         """The calls that have no record yet."""
@@ -278,9 +279,7 @@ class Trace(Policy):
             arguments = ended.params.get("arguments")
             has_presets = self._has_presets(call.route)
             if has_presets and weighs_more(arguments, LARGE_ARGUMENTS):
-                task = asyncio.get_running_loop().create_task(self._record_large(ended, call_outcome, arguments))
-                self._record_tasks.add(task)
-                task.add_done_callback(self._record_tasks.discard)
+                self._record_tasks.start(self._record_large(ended, call_outcome, arguments))
             else:
                 if has_presets:
                     arguments = self._visible_arguments(call, arguments)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.transport.http1 import send_buffer
 from mcp_hub.transport.http1.exchange import PLAIN, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import AROUND, EVENT_STREAM, LENGTH, MAX_HEAD, BadHead, HeaderLines, RequestHead
@@ -39,7 +40,7 @@ class AsgiFront:
     def __init__(self, handler: Handler, refusals: RefusalSink | None = None) -> None:
         self._handler = handler
         self._refusals = refusals or RefusalSink()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. The handler may run on after its client has gone."""
@@ -58,9 +59,7 @@ class AsgiFront:
             await exchange.carry(None, reply)
             return
         request = HttpRequest(exchange, head, length)
-        reply.task = task = asyncio.get_running_loop().create_task(self._answer(request, reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        reply.task = self._tasks.start(self._answer(request, reply))
         await exchange.carry(request, reply)
 
     async def _answer(self, request: HttpRequest, reply: HttpReply) -> None:

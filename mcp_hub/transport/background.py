@@ -1,11 +1,11 @@
-"""Background loops: what has to run as long as its owner does. A loop that fails is logged and begun again."""
+"""Tasks in the background: those of one owner, and loops that are begun again when they fail."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 log = logging.getLogger("mcp_hub")
@@ -16,6 +16,17 @@ STEADY: Final = 60.0
 """Seconds after which a loop that fails is begun again after FIRST_PAUSE; otherwise each pause is twice as long."""
 MAX_LOGGED: Final = 1000
 """Kinds of failures that are remembered, so that each is logged once; beyond that, further kinds are only counted."""
+
+
+class TaskSet(set[asyncio.Task[None]]):
+    """Tasks that run beside their owner. Each is kept here until it ends, as the event loop itself keeps no task."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs a coroutine in a task, which is returned."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.add(task)
+        task.add_done_callback(self.discard)
+        return task
 
 
 class BackgroundLoops:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, encode, number_of
@@ -23,7 +23,7 @@ from mcp_hub.transport import (
     Unwritable,
     http_stream,
 )
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, TaskSet
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
@@ -69,7 +69,7 @@ class HttpLink(Link):
         self._receiver: Receiver | None = None
         self._session = SessionHeaders()
         self._requests: dict[RequestId, asyncio.Task[None] | ClientConnection] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._standing_task: asyncio.Task[None] | None = None
         self._standing_ready = asyncio.Event()
         """Set when the standing stream is open, or could not be opened."""
@@ -112,7 +112,7 @@ class HttpLink(Link):
         request_id = message["id"]
         if not is_initialize and self._send_on_idle(request_id, body, post_headers):
             return
-        self._requests[request_id] = self._start(
+        self._requests[request_id] = self._tasks.start(
             self._request(EventStream(request_id), body, post_headers, is_initialize=is_initialize)
         )
 
@@ -125,9 +125,9 @@ class HttpLink(Link):
 
         def on_response(outcome: HttpResponse | HttpFailure) -> None:
             if isinstance(outcome, HttpFailure):
-                self._requests[request_id] = self._start(self._request(stream, body, headers, outcome))
+                self._requests[request_id] = self._tasks.start(self._request(stream, body, headers, outcome))
             elif not self._handle_complete(outcome, stream):
-                self._requests[request_id] = task = self._start(self._request(stream, body, headers, outcome))
+                self._requests[request_id] = task = self._tasks.start(self._request(stream, body, headers, outcome))
                 task.add_done_callback(lambda _: outcome.close())  # a task cancelled before it begins does not close it
 
         connection = self._http.begin(headers, body, on_response)
@@ -154,14 +154,6 @@ class HttpLink(Link):
                 self._requests.pop(stream.request, None)
             self._report_loss_when_idle()
         return True
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._track(asyncio.get_running_loop().create_task(work))
-
-    def _track(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _deliver(self, body: bytes, headers: dict[str, str]) -> None:
         try:
@@ -315,8 +307,10 @@ class HttpLink(Link):
             self._standing_task.cancel()
         self._standing_ready.clear()
         work, common = self._run_standing_stream, self._session.headers(headers)
-        self._standing_task = self._track(BACKGROUND.keep("standing stream of a server", work, common))
+        self._standing_task = BACKGROUND.keep("standing stream of a server", work, common)
         self._standing_task.add_done_callback(lambda _: self._standing_ready.set())
+        self._standing_task.add_done_callback(self._tasks.discard)
+        self._tasks.add(self._standing_task)
 
     async def standing_stream(self) -> None:
         """Waits until the standing stream is open, or could not be opened. Not bounded in time."""

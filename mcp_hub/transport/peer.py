@@ -18,6 +18,7 @@ from mcp_hub.protocol.frames import Message, number_of
 from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 from mcp_hub.transport import Link, LinkError, LinkLost, RequestId
+from mcp_hub.transport.background import TaskSet
 
 log = logging.getLogger("mcp_hub.transport")
 
@@ -91,7 +92,7 @@ class Peer:
         self._given_up: Lru[RequestId, Cause] = Lru(MAX_GIVEN_UP)
         """The causes of requests that have ended without an answer, which may still come."""
         self._last_id = 0
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = TaskSet()
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
         """Tasks that answer the upstream's own requests, by id."""
 
@@ -322,9 +323,7 @@ class Peer:
         if len(self._background) >= MAX_BACKGROUND or self._lost is not None:
             work.close()
             return None
-        task = self._loop.create_task(self._run_logged(work))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task = self._background.start(self._run_logged(work))
         task.add_done_callback(lambda _: work.close())  # a task that is cancelled before it begins never awaits it
         return task
 

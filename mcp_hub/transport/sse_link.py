@@ -22,6 +22,7 @@ from mcp_hub.transport import (
     Unwritable,
     messages_of_batch,
 )
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
@@ -60,7 +61,7 @@ class SseLink(Link):
         self._reader: asyncio.Task[None] | None = None
         self._requests: dict[RequestId, asyncio.Task[None]] = {}
         """The POSTs of the requests that have no answer yet."""
-        self._posts: set[asyncio.Task[None]] = set()
+        self._posts = TaskSet()
         """The POSTs of requests that have not ended, answered or not."""
         self._taken = False
         """Whether a POST was accepted, so that the endpoint is right and a 404 means that the session is gone."""
@@ -226,10 +227,7 @@ class SseLink(Link):
         post_headers = {**(headers or {}), "Content-Type": JSON}
         if "method" in message and "id" in message:
             request_id = message["id"]
-            post = asyncio.get_running_loop().create_task(self._request(request_id, url, body, post_headers))
-            self._requests[request_id] = post
-            self._posts.add(post)
-            post.add_done_callback(self._posts.discard)
+            self._requests[request_id] = self._posts.start(self._request(request_id, url, body, post_headers))
             return
         try:
             await self._post(url, body, post_headers, self._write_deadline)

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from mcp_hub.errors import HubError
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.upstream.lifecycle import Backoff
 from mcp_hub.upstream.session import UpstreamSession
 
@@ -56,8 +57,8 @@ class SessionPool(Generic[K]):
         self._closed_error = closed_error
         self._in_use = in_use
         self._slots: dict[K, PooledSession] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-        self._watching: set[asyncio.Task[None]] = set()
+        self._ending = TaskSet()
+        self._watching = TaskSet()
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -112,9 +113,7 @@ class SessionPool(Generic[K]):
     def _begin(self, key: K, open_session: Open, backoff: Backoff) -> PooledSession:
         loop = asyncio.get_running_loop()
         slot = self._slots[key] = PooledSession(loop.create_task(open_session()))
-        watching = loop.create_task(self._until_lost(key, slot, open_session, backoff))
-        self._watching.add(watching)
-        watching.add_done_callback(self._watching.discard)
+        self._watching.start(self._until_lost(key, slot, open_session, backoff))
         self._schedule()
         return slot
 
@@ -145,10 +144,7 @@ class SessionPool(Generic[K]):
 
     def end(self, key: K) -> asyncio.Task[None]:
         """Ends the session of a key in the background; returns the task that does it."""
-        task = asyncio.get_running_loop().create_task(_close(self._slots.pop(key)))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
+        return self._ending.start(_close(self._slots.pop(key)))
 
     def _schedule(self) -> None:
         if self._sweeper is None:

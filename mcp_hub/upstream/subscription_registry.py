@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -14,6 +14,7 @@ from mcp_hub.catalog.names import normal_uri
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
 from mcp_hub.transport import LinkError
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.session import UpstreamSession
 
@@ -111,7 +112,7 @@ class SubscriptionRegistry:
         """By caller if callers have their own sessions, else all under None."""
         self._successor: SubscriptionRegistry | None = None
         """The registry of the upstream that has replaced this one: calls that still run here go on there."""
-        self._restoring: set[asyncio.Task[None]] = set()
+        self._restoring = TaskSet()
         self._locks: WeakValueDictionary[tuple[Hashable | None, str], asyncio.Lock] = WeakValueDictionary()
         """Held while a resource is being subscribed to, so that further watchers wait for the server's answer."""
 
@@ -170,7 +171,7 @@ class SubscriptionRegistry:
         """Stops notifying a watcher. The server is told in the background, as nothing depends on its answer."""
         current = self._current
         if current._remove(uri, caller, watcher_id):
-            current._in_background(current._unsubscribe(current._key(caller), uri))
+            current._restoring.start(current._unsubscribe(current._key(caller), uri))
 
     async def forget(self, watcher_id: Hashable) -> None:
         """Removes a watcher that is gone from every resource."""
@@ -209,7 +210,7 @@ class SubscriptionRegistry:
             if session is not None and not session.lost.is_set():
                 self.restore(session, key)
             else:
-                self._in_background(self._open(key))
+                self._restoring.start(self._open(key))
 
     async def _open(self, key: Hashable | None) -> None:
         """Opens a session, on which `restore` subscribes: its caller may only listen, and never call again."""
@@ -233,7 +234,7 @@ class SubscriptionRegistry:
                 session.attribution.add_caller(caller)
             uris = [uri for uri in self._watchers[key].uris if not self._is_new(key, uri)]
             if uris:
-                self._in_background(self._subscribe_again(session, uris))
+                self._restoring.start(self._subscribe_again(session, uris))
 
     def _is_new(self, key: Hashable | None, uri: str) -> bool:
         lock = self._locks.get((key, uri))
@@ -242,8 +243,3 @@ class SubscriptionRegistry:
     async def _subscribe_again(self, session: UpstreamSession, uris: list[str]) -> None:
         with contextlib.suppress(LinkError, HubError):
             await session.watch(uris)
-
-    def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._restoring.add(task)
-        task.add_done_callback(self._restoring.discard)

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,6 +28,7 @@ from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Membership
 from mcp_hub.store.replica_keys import MAX_SEALED, ReplicaKeys
 from mcp_hub.store.stored_stream import LOOK_EVERY, StoredEvent, StoredStream
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event
 
@@ -266,7 +267,7 @@ class SharedSessions:
         self._client = client
         self._dispatcher = dispatcher
         self._push_queues: dict[str, deque[Message]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     # --- begin and end ---------------------------------------------------------------------------------------------
 
@@ -331,7 +332,7 @@ class SharedSessions:
         )
         ownership.let_go = partial(self._let_go, session)
         ownership.load = watched.load
-        ownership.taken_over = partial(self._in_background, watched.restore)
+        ownership.taken_over = lambda: self._tasks.start(watched.restore())
         ownership.on_store_loss = watched.keep
         session.passed_on = partial(self._pass_on, session, ownership)
         session.closed = partial(self._owners.forget, ownership)
@@ -404,7 +405,7 @@ class SharedSessions:
         if ownership is not None and watched is not None and not self._owners.is_here(ownership):
             turn, uris = watched.let_go()
             if uris:
-                self._in_background(partial(self._hand_over, session, ownership, encode(HandedOver(turn, uris))))
+                self._tasks.start(self._hand_over(session, ownership, encode(HandedOver(turn, uris))))
         session.let_stream_go()
 
     async def _hand_over(self, session: HandshakeSession, ownership: Ownership, body: bytes) -> None:
@@ -422,7 +423,7 @@ class SharedSessions:
         """Takes over the subscriptions that a former owner of a session has handed over."""
         handed_over = msgspec.json.decode(body, type=HandedOver)
         if session.watched is not None:
-            self._in_background(partial(session.watched.take, handed_over.turn, handed_over.uris))
+            self._tasks.start(session.watched.take(handed_over.turn, handed_over.uris))
 
     # --- the standing stream ---------------------------------------------------------------------------------------
 
@@ -436,7 +437,7 @@ class SharedSessions:
         queue = self._push_queues.get(session.id)
         if queue is None:
             self._push_queues[session.id] = deque([message])
-            self._in_background(partial(self._push, session))
+            self._tasks.start(self._push(session))
         elif len(queue) < MAX_PUSHED:
             queue.append(message)
         else:
@@ -461,11 +462,6 @@ class SharedSessions:
                     session.caller.take_answer(error_response(message["id"], error))
         finally:
             del self._push_queues[session.id]  # the next message begins another task
-
-    def _in_background(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.get_running_loop().create_task(work())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Cancels all background tasks."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_hub.servers.local.tool_results import ToolRefused
+from mcp_hub.transport.background import TaskSet
 
 WORKERS: Final = 2
 IDLE: Final = 120.0
@@ -150,7 +151,7 @@ class Converter:
         self._slots = asyncio.Semaphore(WORKERS)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        self._end_tasks: set[asyncio.Task[None]] = set()
+        self._end_tasks = TaskSet()
         self._closed = False
 
     async def convert(self, document: SourceDocument, seconds: float) -> MarkdownDocument:
@@ -219,9 +220,7 @@ class Converter:
     def _retire(self, worker: _Worker) -> None:
         if worker in self._idle:
             self._idle.remove(worker)
-            task = asyncio.get_running_loop().create_task(worker.kill())
-            self._end_tasks.add(task)
-            task.add_done_callback(self._end_tasks.discard)
+            self._end_tasks.start(worker.kill())
 
     async def close(self) -> None:
         """Kills all processes, even those in the middle of a conversion."""

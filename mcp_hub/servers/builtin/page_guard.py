@@ -6,7 +6,6 @@ present and future target, including each redirect, so a popup is watched from i
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 from collections import deque
@@ -20,6 +19,7 @@ from mcp_hub.servers.builtin.checked_lookups import RequestRefused
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy import USER, Proxy
 from mcp_hub.servers.builtin.proxy_http import TargetUnreachable, refusal_page
+from mcp_hub.transport.background import TaskSet
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, CDPSession
@@ -39,7 +39,7 @@ class PageGuard:
         self._session: CDPSession | None = None
         self._refused_pages: Lru[str, RequestRefused] = Lru(MAX_REMEMBERED)
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._answered_challenges: Lru[str, None] = Lru(MAX_REMEMBERED)
         self._download_frames: set[str] = set()
         self._content_types: Lru[str, str] = Lru(MAX_REMEMBERED)
@@ -48,8 +48,8 @@ class PageGuard:
     async def attach(self, browser: Browser, on_end: Callable[[], None]) -> None:
         """Starts watching. `on_end` is called if the watching ends; nothing may be opened after that."""
         self._session = session = await browser.new_browser_cdp_session()
-        session.on("Fetch.requestPaused", lambda event: self._spawn(self._on_request_paused(event)))
-        session.on("Fetch.authRequired", lambda event: self._spawn(self._on_auth_required(event)))
+        session.on("Fetch.requestPaused", lambda event: self._tasks.start(self._on_request_paused(event)))
+        session.on("Fetch.authRequired", lambda event: self._tasks.start(self._on_auth_required(event)))
         session.on("close", lambda _: on_end())
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}], "handleAuthRequests": True})
 
@@ -97,11 +97,6 @@ class PageGuard:
     def _note(self, url: str, reason: str) -> None:
         display_url = url if len(url) <= 200 else url[:200] + "…"
         self._notes.append(f"Refused: {display_url}: {reason}")
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _send(self, method: str, params: dict[str, Any]) -> None:
         from playwright.async_api import Error

@@ -26,6 +26,7 @@ from mcp_hub.servers.builtin.scratch import Scratch
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.transport import reaper
+from mcp_hub.transport.background import TaskSet
 
 KEPT: Final = 512 * 1024
 """Bytes that are kept of the beginning and of the end of each output; what is between is only counted."""
@@ -124,7 +125,7 @@ class ProgramRunner:
         self._environ = {name: value for name, value in environ.items() if name != VARIABLE}
         self._run_numbers = itertools.count(1)
         self._groups: set[int] = set()
-        self._end_tasks: set[asyncio.Task[None]] = set()
+        self._end_tasks = TaskSet()
 
     async def run(self, argv: Sequence[str], seconds: float, label: str) -> ProgramOutcome:
         """Runs a program, and ends everything it has started when it ends, after `seconds`, or when this is cancelled.
@@ -142,10 +143,7 @@ class ProgramRunner:
             if not timed_out:
                 await _wait_within(LINGER, program.outputs_closed)
         finally:
-            end_task = asyncio.get_running_loop().create_task(self._end(start_task, program, mark))
-            self._end_tasks.add(end_task)
-            end_task.add_done_callback(self._end_tasks.discard)
-            await asyncio.shield(end_task)
+            await asyncio.shield(self._end_tasks.start(self._end(start_task, program, mark)))
         stdout, stderr = (program.outputs[fd].text() for fd in (1, 2))
         code = transport.get_returncode()
         if not timed_out and code is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.servers.builtin.page_guard import PageGuard
 from mcp_hub.servers.local.tool_results import ToolRefused
+from mcp_hub.transport.background import TaskSet
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page, WebSocket
@@ -33,7 +34,7 @@ class Downloads:
         self._max_bytes = max_bytes
         self._pending: list[Download] = []
         self._too_large: set[Download] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     def started(self, download: Download) -> str:
         """Registers a download that has begun, and returns a sentence about it for the caller."""
@@ -104,15 +105,13 @@ class Downloads:
         await download.delete()
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(_ignore_errors(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(_ignore_errors(work))
 
 
 async def _ignore_errors(work: Any) -> None:
     from playwright.async_api import Error
 
-    with contextlib.suppress(Error, OSError):  # the browser is gone, and the file with it
+    with contextlib.suppress(Error, OSError):  # the browser, page, dialog or file is gone already
         await work
 
 
@@ -156,7 +155,7 @@ class Tabs:
         self._hidden: weakref.WeakSet[Page] = weakref.WeakSet()
         self._opening_hidden = 0
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         context.on("page", self._on_page)
         context.on("dialog", self._on_dialog)
 
@@ -331,15 +330,7 @@ class Tabs:
         self._guard.websocket(websocket.url)
 
     def _spawn(self, work: Any) -> None:
-        async def ignore_errors() -> None:
-            from playwright.async_api import Error
-
-            with contextlib.suppress(Error):  # the page or dialog is gone already
-                await work
-
-        task = asyncio.ensure_future(ignore_errors())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(_ignore_errors(work))
 
 
 async def _close_when_open(open_task: asyncio.Future[Page]) -> None:
