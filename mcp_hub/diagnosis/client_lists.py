@@ -83,7 +83,6 @@ async def _rows(config: Config, clients: list[Client]) -> list[Json]:
 def list_lines(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[str]:
     """Yields a line for each client on what it is listed, which says if that is complete or short only now."""
     for client, row in after.items():
-        crossed = before.get(client, row)["short"] != row["short"]
-        tools = f"{row['listed']} of {row['of']} tools"
         unseen = f"; servers that have not run yet, and do not count: {row['unseen']}" if row["unseen"] else ""
-        yield f"{client}{' now' if crossed else ''} is listed {tools}: {row['why']}{unseen}"
+        now = " now" * (before.get(client, row)["short"] != row["short"])
+        yield f"{client}{now} is listed {row['listed']} of {row['of']} tools: {row['why']}{unseen}"

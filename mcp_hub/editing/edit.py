@@ -61,10 +61,8 @@ class Edit(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """A digest of the path, the old content and the new content."""
-        parts = (str(self.path).encode("utf-8", "surrogatepass"), digest_of(self.before), digest_of(self.after))
-        return hashlib.sha256(
-            b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)
-        ).hexdigest()
+        parts = f"{self.path}\0{digest_of(self.before)}\0{digest_of(self.after)}"
+        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
 
     def diff(self) -> list[str]:
         """Returns the lines of a unified diff, safe for a terminal and with `***` for secrets."""

@@ -36,7 +36,6 @@ Json = dict[str, Any]
 
 OWN_NAMES: Final = frozenset({SEARCH, READ, CALL, RUN})
 REST: Final = f"; {SEARCH} finds the rest"
-"""The end of a reason for a few tools."""
 """Names of the hub's own tools that can be called by every client, listed or not."""
 LEAST_LIMIT: Final = 40
 """The smallest `tool_limit` in the table of known clients."""
