@@ -40,7 +40,6 @@ _FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
 _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
 _METHOD_LAST: Final = re.compile(rb',\s*"method"\s*:\s*"[\w/]{1,256}"\s*(?:' + _FLAT + rb"){0,8}}\s*\Z")
 _COLON: Final = re.compile(rb"\s*:")
-_DIGITS: Final = 18
 
 
 LARGE: Final = 32 * 1024
@@ -219,8 +218,7 @@ def number_of(id_: Any) -> Any:
     """
     if isinstance(id_, float) and id_.is_integer():
         return int(id_)
-    is_number = isinstance(id_, str) and len(id_) <= _DIGITS and id_.isascii() and id_.isdecimal()
-    return int(id_) if is_number else id_
+    return int(id_) if isinstance(id_, str) and re.fullmatch("[0-9]{1,18}", id_) else id_
 
 
 def weighs_more(value: Any, limit: int = LARGE) -> bool:

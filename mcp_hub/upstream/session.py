@@ -185,6 +185,7 @@ class UpstreamSession:
         schema: dict[str, Any] | None = None,
         cause: Cause = NO_CAUSE,
         open_ended: bool = False,
+        is_probe: bool = False,
     ) -> Any:
         """Sends one request in the upstream's era and returns its result, which may be any JSON value.
 
@@ -193,32 +194,12 @@ class UpstreamSession:
             schema: the inputSchema of the called tool, if `needs_schemas`.
             cause: the call to which messages on the stream of this request are attributed.
             open_ended: as for `Peer.request`.
+            is_probe: a refusal is not taken as a sign that the session may be lost.
 
         Raises:
             UpstreamAnswered: the upstream answered with an error.
             LinkError: the transport failed. SessionLost: the upstream no longer knows the session.
         """
-        params, headers = self._in_its_era(method, params, envelope, schema)
-        try:
-            return await self.peer.request(
-                method, params, headers=headers, on_progress=on_progress, cause=cause, open_ended=open_ended
-            )
-        except UpstreamAnswered as error:
-            if error.code in UNKNOWN_SESSION or not error.is_sound:
-                await self._lose_if_all_get(error)
-            raise
-        except LinkError as error:
-            error.last_words = error.last_words or self.last_words
-            if isinstance(error, SessionLost):
-                self.lose(error)
-            elif error.status is not None and (error.status == 400 or error.status < 300):
-                await self._lose_if_all_get(error)
-            raise
-
-    def _in_its_era(
-        self, method: str, params: dict[str, Any], envelope: Envelope | None, schema: dict[str, Any] | None
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Returns the params and the headers of a request in the upstream's era."""
         version = self.agreement.version
         headers = {VERSION_HEADER: version}
         if self.era == "modern":
@@ -229,7 +210,21 @@ class UpstreamSession:
             if self.needs_schemas:
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
-        return params, headers
+        try:
+            return await self.peer.request(
+                method, params, headers=headers, on_progress=on_progress, cause=cause, open_ended=open_ended
+            )
+        except UpstreamAnswered as error:
+            if not is_probe and (error.code in UNKNOWN_SESSION or not error.is_sound):
+                await self._lose_if_all_get(error)
+            raise
+        except LinkError as error:
+            error.last_words = error.last_words or self.last_words
+            if isinstance(error, SessionLost):
+                self.lose(error)
+            elif not is_probe and error.status is not None and (error.status == 400 or error.status < 300):
+                await self._lose_if_all_get(error)
+            raise
 
     async def _lose_if_all_get(self, refusal: UpstreamAnswered | LinkError) -> None:
         """Raises SessionLost if other requests are refused like one was: then the refusal is about the session.
@@ -250,8 +245,7 @@ class UpstreamSession:
     async def _is_refused_like(self, refusal: UpstreamAnswered | LinkError, method: str) -> bool:
         try:
             async with asyncio.timeout(PROBE_WAIT):
-                params, headers = self._in_its_era(method, {}, None, None)
-                await self.peer.request(method, params, headers=headers)
+                await self.request(method, {}, is_probe=True)
         except UpstreamAnswered as error:
             return isinstance(refusal, UpstreamAnswered) and error.code == refusal.code
         except LinkError as error:
