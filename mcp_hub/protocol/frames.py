@@ -190,6 +190,16 @@ def has_method(head: bytes, tail: bytes = b"") -> bool:
     return tail != head and _METHOD_LAST.search(tail) is not None
 
 
+def is_noise(head: bytes, tail: bytes) -> bool:
+    """Returns whether a text that cannot be decoded is no message either, as it has no id and no `"jsonrpc"`.
+
+    `head`, `tail`: its first and last bytes.
+    """
+    if head.lstrip()[:1] not in (b"{", b"["):
+        return True
+    return salvage_id(head, tail) is None and b'"jsonrpc"' not in head + tail
+
+
 def _top_level(head: bytes) -> Iterator[tuple[bytes, int]]:
     """Yields the strings at the top level of an object, each with the position behind it."""
     depth = 0

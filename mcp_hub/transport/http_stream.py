@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.protocol.frames import FrameError, Message, decode, has_method, number_of, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, has_method, is_noise, number_of, salvage_id
 from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, SessionLost, messages_of_batch
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.pool import is_header
@@ -159,5 +159,11 @@ class EventReader:
 
     def _handle_event(self, event: SseEvent, stream: EventStream) -> None:
         stream.arrived += 1
-        if event.event == "message" and is_json(event.data):
+        if event.event != "message" or not is_json(event.data):
+            return
+        try:
             self._take(event.data, stream)
+        except UnreadableAnswer:
+            if not is_noise(bytes(event.data[:4096]), bytes(event.data[-4096:])):
+                raise
+            log.warning("an event that is not a message was dropped")

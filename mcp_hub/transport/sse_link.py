@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import codes
 from mcp_hub.config.models import Server
-from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, number_of, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, is_noise, number_of, salvage_id
 from mcp_hub.transport import (
     Authorization,
     Link,
@@ -182,7 +182,7 @@ class SseLink(Link):
             value = decode(data)
         except FrameError as error:
             head, tail = bytes(data[:4096]), bytes(data[-4096:])
-            if has_method(head, tail):
+            if has_method(head, tail) or is_noise(head, tail):
                 log.warning("a message that is not valid JSON and no answer was dropped")
                 return
             request_id = salvage_id(head, tail)

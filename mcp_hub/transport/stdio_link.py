@@ -18,7 +18,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.era import STDERR_WARNING
-from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, salvage_id
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, has_method, is_noise, salvage_id
 from mcp_hub.text import printable
 from mcp_hub.transport import (
     FrameTooLarge,
@@ -318,10 +318,10 @@ class _Process(asyncio.SubprocessProtocol):
 
     def _handle_invalid(self, line: Line, error: FrameError) -> None:
         head, tail = bytes(line[:4096]), bytes(line[-4096:])
-        request_id = salvage_id(head, tail)
-        if head.lstrip()[:1] not in (b"{", b"[") or (request_id is None and b'"jsonrpc"' not in head + tail):
+        if is_noise(head, tail):
             self._log_noise(line)
             return
+        request_id = salvage_id(head, tail)
         if not has_method(head, tail):
             failure = LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY)
             failure.answered = True

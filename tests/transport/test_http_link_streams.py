@@ -51,6 +51,19 @@ async def test_abandoning_a_request_closes_its_stream_without_a_cancellation():
         assert inbox.told == [NOTE, answer(2)]
 
 
+@pytest.mark.parametrize("text", [b"[INFO] ready", b"{ port: 3000 }", b"{'a': 1}", b"{"])
+async def test_text_on_a_stream_that_is_no_message_does_not_end_its_request(text):
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.stream()
+        await reply.chunk(b"data: " + text + b"\n\n")
+        await reply.event(answer(1, ok=True))
+        await reply.end()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == answer(1, ok=True)
+
+
 async def test_events_are_delivered_as_they_arrive_even_with_a_content_length():
     async def script(request: Request, reply: Reply) -> None:
         events = [b"data: " + json.dumps(value).encode() + b"\n\n" for value in (NOTE, answer(1))]

@@ -401,6 +401,16 @@ async def test_a_message_above_the_limit_fails_the_request_it_answers(text):
         assert await inbox.next() == PING
 
 
+@pytest.mark.parametrize("text", [b"[INFO] ready", b"{ port: 3000 }", b"{'a': 1}", b"{"])
+async def test_text_on_the_stream_that_is_no_message_ends_no_request(text):
+    async with linked(Board()) as (_, link, inbox, stream):
+        await ask(link)
+        await stream.chunk(b"data: " + text + b"\n\n")
+        await stream.event(ANSWER)
+        assert await inbox.next() == ANSWER
+        assert inbox.told == [ANSWER]
+
+
 async def test_a_message_that_is_not_json_fails_the_request_it_answers():
     async with linked(Board()) as (_, _link, inbox, stream):
         await stream.chunk(b'data: {"id":1,"result":oops}\n\ndata: words\n\n')
