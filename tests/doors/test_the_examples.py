@@ -49,6 +49,17 @@ async def test_calls_give_back_what_agently_4_0_gives_back(tmp_path: Path) -> No
     assert await output(program_path("agently_calls.py"), *server) == before
 
 
+@pytest.mark.parametrize(("environment", "options"), [("agentscope1", ()), ("agentscope1_newest", ("newest",))])
+async def test_interruptions_own_clients_middlewares_and_tasks_are_those_of_agentscope(
+    tmp_path: Path, environment: str, options: tuple[str, ...]
+) -> None:
+    original = tmp_path / "calls.py"
+    original.write_text(original_source("agentscope_calls.py"), encoding="utf-8")
+    before = await output(original, *demo(), *options, python=python_of(environment))
+    assert len(before) > 15
+    assert await output(program_path("agentscope_calls.py"), *demo(), *options) == before
+
+
 @pytest.mark.parametrize("program", ORIGINALS)
 def test_the_two_versions_differ_only_in_imports_and_construction(program: str) -> None:
     lines = changed_lines(program)
@@ -58,13 +69,14 @@ def test_the_two_versions_differ_only_in_imports_and_construction(program: str) 
         assert re.fullmatch(r"from [\w.]+ import [\w, ]+|import [\w.]+ as \w+|\w+ = [\w.]+", original), original
 
 
-async def test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["agentscope1", "agentscope1_newest"])
+async def test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit(tmp_path: Path, environment: str) -> None:
     """One environment has AgentScope and the hub. The agent, its plan and its MCP client are AgentScope's own."""
     program = EXAMPLES / "agentscope_agent.py"
     original = tmp_path / program.name
     original.write_text(original_source(program.name), encoding="utf-8")
     assert len(changed_lines(program.name)) == 1
-    python = await python_beside("agentscope1", tmp_path / "beside")
+    python = await python_beside(environment, tmp_path / "beside")
     before = await output(original, *demo(), python=python)
     assert len(before) > 20
     assert await output(program, *demo(), python=python) == before

@@ -10,10 +10,12 @@ from typing import Any
 
 import psutil
 import pytest
+from mcp import ClientSession
+from mcp.types import TextContent
 
 from mcp_hub import HttpStatefulClient, HttpStatelessClient, Hub, StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.errors import CallError, ConfigError
-from tests.fakes.client import fake
+from tests.fakes.client import PATIENCE, fake
 from tests.fakes.network import network_hub
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +48,7 @@ async def test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect
     assert (await pid()).content == first.content
     with pytest.raises(ValueError, match="nowhere"):
         await client.get_callable_function("nowhere")
+    assert await echoed(client.client) == "x"
     await client.close()
     assert not psutil.pid_exists(int(first.content[0]["text"]))
     with pytest.raises(RuntimeError):
@@ -53,6 +56,15 @@ async def test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect
     await client.connect()
     assert (await (await client.get_callable_function("pid"))()).content != first.content
     await client.close()
+
+
+async def echoed(streams: Any) -> str:
+    """What the SDK's session gets from `echo` over these streams."""
+    async with asyncio.timeout(PATIENCE), streams as (read, write, *_), ClientSession(read, write) as session:
+        await session.initialize()
+        result = await session.call_tool("echo", {"text": "x"})
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
 
 
 async def test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_request() -> None:
@@ -113,6 +125,10 @@ async def test_http_clients_list_and_call(transport: Any, path: str, tmp_path: P
         assert (await (await stateless.get_callable_function("echo"))(text="y")).content == [
             {"type": "text", "text": "y"}
         ]
+        if transport == "sse":  # the SDK's client for SSE leaves sockets open, so it is not used here
+            assert hasattr(stateless.get_client(), "__aenter__")
+        else:
+            assert [await echoed(streams) for streams in (stateful.client, stateless.get_client())] == ["x", "x"]
 
 
 async def test_invalid_client_arguments_are_refused_at_construction() -> None:

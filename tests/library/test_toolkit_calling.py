@@ -13,6 +13,7 @@ from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.config import Config
 from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.errors import InvalidParameters
+from mcp_hub.library.agentscope import background_tasks
 from tests.fakes.client import PATIENCE, fake
 from tests.library.toolkits import NOTE, add, block, chunks, coroutine, names, plain, text, text_response
 
@@ -189,6 +190,31 @@ async def test_a_registered_tool_is_called_with_its_arguments_also_in_an_inactiv
         assert chunk.content == [{"type": "text", "text": expected}]
         assert (await text(toolkit, name, **arguments)).startswith("FunctionInactiveError: ")
     await client.close()
+
+
+async def test_tasks_in_the_background_and_their_results_are_bounded(
+    toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_tasks, "MAX_TASKS", 2)
+    monkeypatch.setattr(background_tasks, "MAX_RESULTS", 1)
+    resume = asyncio.Event()
+
+    async def slow() -> ToolResponse:
+        await resume.wait()
+        return text_response("done", metadata={"kept": True})
+
+    toolkit.register_tool_function(slow, async_execution=True)
+    first, second = [(await text(toolkit, "slow")).partition("Task ID: ")[2].partition(".")[0] for _ in range(2)]
+    assert (await text(toolkit, "slow")).startswith("Error: ")
+    resume.set()
+    result = await toolkit.wait_task(second, timeout=PATIENCE)
+    assert (result.content, result.metadata) == ([{"type": "text", "text": "done"}], {"kept": True})
+    assert (await toolkit.wait_task(second, timeout=PATIENCE)).content[0]["text"].startswith("InvalidTaskIdError")
+    await toolkit.wait_task(first, timeout=PATIENCE)
+    forgotten, kept = [(await text(toolkit, "slow")).partition("Task ID: ")[2].partition(".")[0] for _ in range(2)]
+    await asyncio.wait(toolkit._async_tasks.values())
+    assert forgotten not in toolkit._async_results
+    assert (await toolkit.view_task(kept)).content == result.content
 
 
 async def test_an_exception_of_a_tool_is_returned_as_text_or_raised(toolkit: Toolkit) -> None:

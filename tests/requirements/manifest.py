@@ -47,6 +47,7 @@ _URLS = "policy/guard/test_url_rules.py"
 
 _REQUIREMENTS = f"{_EXAMPLES}::test_the_tool_system_example_meets_its_requirements"
 _ON_BOTH = f"{_EXAMPLES}::test_an_example_prints_the_same_on_the_original_library_and_on_the_hub"
+_CALLS = f"{_EXAMPLES}::test_interruptions_own_clients_middlewares_and_tasks_are_those_of_agentscope"
 _AGENT = f"{_EXAMPLES}::test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit"
 _SIGNATURES = f"{_ONE_PROGRAM}::test_every_parameter_of_agentscopes_toolkit_has_the_same_name_position_and_default"
 _SPANS_OF_PROGRAM = f"{_ONE_PROGRAM}::test_spans_go_to_the_programs_tracer_provider_with_the_ids_of_its_blocks"
@@ -277,6 +278,7 @@ ROW_TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ONCE}::test_over_stdio_a_tool_with_effects_is_executed_at_most_once",
         f"{_ONCE}::test_over_http_a_tool_with_effects_is_executed_at_most_once",
     ),
+    "A001-29": (f"{_CALLING}::test_a_registered_tool_is_called_with_its_arguments_also_in_an_inactive_group",),
     # -- 002 -------------------------------------------------------------------------------------------------
     "A002-1": (
         f"{_TOOL_SYSTEM}::test_builtin_native_and_mcp_tools_have_their_class_schema_and_settings",
@@ -668,6 +670,10 @@ ROW_TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
         f"{_REGISTERING}::test_a_value_sent_over_mcp_for_a_preset_argument_is_dropped",
     ),
+    "A004-27": (_CALLS,),
+    "A004-28": (_CALLS, _SIGNATURES),
+    "A004-29": (_CALLS, f"{_CALLING}::test_an_interruption_inside_a_tool_is_an_interrupted_response"),
+    "A004-30": (_CALLS, f"{_CALLING}::test_tasks_in_the_background_and_their_results_are_bounded"),
 }
 """Row -> the tests that show it, as `path below tests/::name`."""
 

@@ -71,6 +71,7 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A001-26": "`make_subagent_tool`",
     "A001-27": "image and audio tools of vendors",
     "A001-28": "only if it was certainly not executed",
+    "A001-29": "which also calls tools of inactive groups",
     "A002-1": "native, MCP and built-in tools",
     "A002-2": "`api_url`, `auth_method`",
     "A002-3": "`mcp_server_url`",
@@ -146,7 +147,7 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A004-15": (_TOOLS, "`image`, `audio`, `video`"),
     "A004-16": "lose `$defs` and more",
     "A004-17": (_TOOLKIT, "the names that the hub gives them"),
-    "A004-18": "the interrupted call",
+    "A004-18": "A call that is cancelled",
     "A004-19": "`Error: ...`",
     "A004-20": "`execute_python_code`",
     "A004-21": "output of a program above 64 KiB",
@@ -155,5 +156,9 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A004-24": "`state_dict`",
     "A004-25": "`clear`",
     "A004-26": "Presets are documented as permissions",
+    "A004-27": "A client of your own is a subclass of `MCPClientBase`",
+    "A004-28": "instances of the classes in `mcp.types`",
+    "A004-29": "whose function awaits a cancelled task",
+    "A004-30": "`register_middleware`",
 }
 """Row -> a text on the page of its document; or another page that this one links to, and a text there."""

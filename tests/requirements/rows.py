@@ -60,6 +60,7 @@ ROWS: Final[Mapping[str, str]] = {
     "A001-26": "sub-agents as tools",
     "A001-27": "image and audio tools of vendors",
     "A001-28": "tools retry and authenticate themselves; the hub repeats only what was not executed",
+    "A001-29": "RegisteredToolFunction.call passes the arguments on, also in an inactive group",
     # -- 002: requirements of a tool system -----------------------------------------------------------------------
     "A002-1": "native, MCP and built-in tools are of one kind: name, description, parameters, source",
     "A002-2": "native tools call a REST API with their key",
@@ -147,6 +148,10 @@ ROWS: Final[Mapping[str, str]] = {
     "A004-24": "the state is the active groups, checked when it is loaded",
     "A004-25": "clear",
     "A004-26": "permissions by groups, presets and removal, enforced at the call",
+    "A004-27": "clients and sessions of a program's own, as subclasses of MCPClientBase and in MCPToolFunction",
+    "A004-28": "the members of the clients; raw results are instances of the SDK's classes",
+    "A004-29": "an interruption inside a tool is an interrupted response",
+    "A004-30": "middlewares, and tasks in the background",
 }
 
 CHECKS: Final[Mapping[int, str]] = {

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.library import Hub
-from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, function_of
+from mcp_hub.library.agentscope.background_tasks import TaskRegistry
+from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, ServerClient, function_of
 from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
     Strategy,
@@ -44,11 +45,12 @@ log = logging.getLogger("mcp_hub.library")
 
 Json = dict[str, Any]
 Postprocess = Callable[[Json, ToolResponse], Any]
+Middleware = Callable[[Json, Callable[..., ToolStream]], AsyncGenerator[Any, None]]
 
 RESET = "reset_equipped_tools"
 
 
-class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
+class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry):
     """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
     `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or None.
@@ -67,6 +69,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
     ) -> None:
         SkillRegistry.__init__(self, agent_skill_instruction, agent_skill_template)
         GroupRegistry.__init__(self)
+        TaskRegistry.__init__(self)
+        self._middlewares: list[Middleware] = []
         self.tools: dict[str, RegisteredToolFunction] = {}
         self.raise_on_error = raise_on_error
         self._owns_hub = hub is None
@@ -140,9 +144,11 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         postprocess_func: Postprocess | None = None,
         namesake_strategy: Strategy = "raise",
         func_name: str | None = None,
+        async_execution: bool = False,
     ) -> None:
         """Registers a function, or a tool of an MCP client, as a tool of the agent.
 
+        With `async_execution`, a call runs in the background, and its caller gets the id of a task for `wait_task`.
         Raises ValueError if the group does not exist or the name is taken (see `namesake_strategy`), and TypeError if
         the json_schema is invalid or no schema can be made of the function.
         """
@@ -162,7 +168,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
             convert=False,
         )
         tool = registered_tool(tool_func, mark)
-        tool.group = group_name
+        tool.group, tool.async_execution = group_name, async_execution
         name = take_name(tool, self.tools, namesake_strategy)
         if name is None:
             return
@@ -249,7 +255,21 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         is complete. Errors are chunks with a text. The stream raises TypeError if a tool yields anything but
         ToolResponses.
         """
-        return ToolStream(self._chunks_of(read_block(tool_call)))
+        return self._handle(0, read_block(tool_call))
+
+    def register_middleware(self, middleware: Middleware) -> None:
+        """Puts an async generator function inside those registered before, around every `call_tool_function`.
+
+        `middleware({"tool_call": block}, next_handler)` yields ToolResponses, for example those of
+        `async for chunk in await next_handler(tool_call=block)`.
+        """
+        self._middlewares.append(middleware)
+
+    def _handle(self, depth: int, tool_call: Mapping[str, Any] | BaseModel) -> ToolStream:
+        """Returns the stream of a call that has passed `depth` middlewares."""
+        if depth == len(self._middlewares):
+            return ToolStream(self._chunks_of(read_block(tool_call)))
+        return ToolStream(self._middlewares[depth]({"tool_call": tool_call}, partial(self._handle, depth + 1)))
 
     async def _chunks_of(self, block: Json) -> AsyncGenerator[Any, None]:
         name = block["name"]
@@ -274,7 +294,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         if self._is_meta(tool):
             return ToolStream(self._reset(tool, block))
         how = {"raise_on_error": self.raise_on_error, "in_any_group": in_any_group}
-        return ToolStream(call_tool(self._hub, tool, block, **how))
+        stream = call_tool(self._hub, tool, block, **how)
+        return ToolStream(self._in_background(tool.name, stream) if tool.async_execution else stream)
 
     async def _reset(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
         states = block.get("input") or {}
@@ -295,14 +316,14 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         preset_kwargs_mapping: dict[str, dict[str, Any]] | None = None,
         postprocess_func: Postprocess | None = None,
         namesake_strategy: Strategy = "raise",
-        wrap_tool_result: bool = True,
         execution_timeout: float | None = None,
+        wrap_tool_result: bool = True,
     ) -> None:
         """Registers the tools of an MCP client, all of them or those in `enable_funcs`.
 
-        The client may be AgentScope's own; its tools are functions to the hub. Raises RuntimeError if the client must
-        be connected first, ValueError if a name is both enabled and disabled or as `register_tool_function` does, and
-        TypeError for arguments of the wrong type.
+        The client may be AgentScope's or the program's own; its tools are functions to the hub. Raises RuntimeError if
+        the client must be connected first, ValueError if a name is both enabled and disabled or as
+        `register_tool_function` does, and TypeError for arguments of the wrong type.
         """
         if not getattr(mcp_client, "is_connected", True):
             raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
@@ -328,7 +349,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
                 postprocess_func=postprocess_func,
                 namesake_strategy=namesake_strategy,
             )
-        if self._attaches_clients and isinstance(mcp_client, MCPClientBase):
+        if self._attaches_clients and isinstance(mcp_client, ServerClient):
             self._hub.attach(mcp_client)
             self._update_hub()
 
@@ -380,10 +401,10 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         if tool.local is not None and not self._is_meta(tool):
             self._hub.remove_function(tool.name)
 
-    def _clients(self) -> list[MCPClientBase]:
-        """Returns the clients whose tools are registered."""
-        remote = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
-        return list({id(client): client for client in remote}.values())
+    def _clients(self) -> list[ServerClient]:
+        """Returns the hub's clients whose tools are registered."""
+        clients = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
+        return list({id(client): client for client in clients if client is not None}.values())
 
     def _update_hub(self) -> None:
         """Updates the hub with the groups, and with the registered tools of the clients that are attached to it."""

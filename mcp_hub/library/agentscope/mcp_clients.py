@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, Literal
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
 from mcp_hub.library import Hub
 from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.server_entries import secrets_among, with_secrets
-from mcp_hub.servers.local.tool_results import response_of
+from mcp_hub.servers.local.tool_results import blocks, response_of
 
 _ABSENT: Final[dict[str, Any]] = {
     "annotations": None,
@@ -30,14 +34,35 @@ _ABSENT: Final[dict[str, Any]] = {
 }
 """Values of fields that may be missing."""
 _NEXT_WORD: Final = re.compile(r"_([a-z])")
+_CLASSES: Final = {
+    "text": "TextContent",
+    "image": "ImageContent",
+    "audio": "AudioContent",
+    "resource": "EmbeddedResource",
+    "resource_link": "ResourceLink",
+}
+"""Type of a content block -> its class in the MCP SDK."""
 
 
 class McpObject(dict[str, Any]):
     """A JSON object of the protocol whose fields are attributes too: `result.isError` or `result.is_error`.
 
     The names are those of both generations of the MCP SDK; `meta` is `_meta`. Lists and objects inside are converted
-    when they are accessed.
+    when they are accessed. Where the program has imported the SDK, it is an instance of the SDK's class too.
     """
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Returns the SDK's class of such an object, or McpObject."""
+        if "inputSchema" in self:
+            name = "Tool"
+        elif "type" in self:
+            name = _CLASSES.get(str(self["type"]), "")
+        elif "uri" in self:
+            name = "TextResourceContents" if "text" in self else "BlobResourceContents"
+        else:
+            name = "CallToolResult" if "content" in self else ""
+        return getattr(sys.modules.get("mcp.types"), name, McpObject)
 
     def __getattr__(self, name: str) -> Any:
         for key in (name, "_meta" if name == "meta" else _NEXT_WORD.sub(lambda match: match[1].upper(), name)):
@@ -50,6 +75,10 @@ class McpObject(dict[str, Any]):
     def model_dump(self, **_: Any) -> dict[str, Any]:
         """Returns a plain copy. The options that the SDK's models take are ignored."""
         return _plain(self)  # type: ignore[no-any-return]
+
+    def model_dump_json(self, *, indent: int | None = None, **_: Any) -> str:
+        """Returns the object as JSON. The other options that the SDK's models take are ignored."""
+        return json.dumps(self, ensure_ascii=False, indent=indent)
 
 
 def objects(value: Any) -> Any:
@@ -77,24 +106,42 @@ _NOT_CONNECTED: Final = "The connection is not established. Call connect() befor
 
 
 class MCPToolFunction:
-    """A tool of a server as an async function with keyword arguments."""
+    """A tool of a server as an async function with keyword arguments.
+
+    It has either the session in which it calls the tool, or `client_gen`, which returns a context manager of the
+    streams for a session of the MCP SDK. With those of the hub's own clients, the hub makes the call.
+
+    Raises ValueError if both are given, or none.
+    """
 
     def __init__(
-        self, client: MCPClientBase, tool: McpObject, wrap_tool_result: bool, execution_timeout: float | None = None
+        self,
+        mcp_name: str,
+        tool: Any,
+        wrap_tool_result: bool,
+        client_gen: Callable[..., Any] | None = None,
+        session: Any = None,
+        timeout: float | None = None,
     ) -> None:
-        self.mcp_name = client.name
-        self.name: str = tool["name"]
-        self.description: str | None = tool.get("description")
+        if (client_gen is None) is (session is None):
+            raise ValueError("Either client or session must be provided, but not both.")
+        self.mcp_name = mcp_name
+        self.name: str = tool.name
+        self.description: str | None = tool.description
         self.json_schema = function_schema(tool)
         self.wrap_tool_result = wrap_tool_result
-        self.execution_timeout = execution_timeout
-        self.client = client
+        self.timeout = timedelta(seconds=timeout) if timeout else None
+        self.client_gen = client_gen
+        self.session = session
+        owner = session.client if isinstance(session, ServerSession) else getattr(client_gen, "__self__", None)
+        self.client: ServerClient | None = owner if isinstance(owner, ServerClient) else None
+        """The hub's client of the server; None if the session is not the hub's."""
 
     async def __call__(self, **kwargs: Any) -> Any:
         """Calls the tool and returns a ToolResponse, or the CallToolResult unchanged with `wrap_tool_result=False`.
 
         Raises CallError if the hub refused the call or could not carry it out, UpstreamAnswered for a JSON-RPC error of
-        the server, and TimeoutError after `execution_timeout` seconds.
+        the server, and TimeoutError after `timeout` seconds.
         """
         return await self.called(kwargs)
 
@@ -105,24 +152,110 @@ class MCPToolFunction:
 
         `preset` are additional arguments that are kept out of all records and logs.
         """
-        async with asyncio.timeout(self.execution_timeout):
-            result = await self.client.call(self.name, arguments, preset, label)
-        return response_of(result) if self.wrap_tool_result else result
+        result: Any
+        async with asyncio.timeout(self.timeout.total_seconds() if self.timeout else None):
+            if self.client is not None:
+                result = await self.client.call(self.name, arguments, preset, label)
+            elif self.client_gen is None:
+                result = await self.session.call_tool(self.name, arguments=arguments)
+            else:
+                from mcp import ClientSession  # the streams of `client_gen` are the SDK's
+
+                async with self.client_gen() as streams, ClientSession(streams[0], streams[1]) as session:
+                    await session.initialize()
+                    result = await session.call_tool(self.name, arguments=arguments)
+        return response_of(_as_object(result)) if self.wrap_tool_result else result
+
+
+def _as_object(value: Any) -> Json:
+    """Returns an object of the SDK or of the hub as JSON."""
+    dumped: Json = value if isinstance(value, dict) else value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped
 
 
 class MCPClientBase:
-    """A client of one server. `entry` is the server's entry as in a configuration file."""
+    """The base of all clients of servers, those of a program's own too, which define these two methods."""
 
-    is_stateful: ClassVar[bool]
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def list_tools(self) -> list[Any]:
+        """Returns objects with a `name`. Raises NotImplementedError unless a subclass defines it."""
+        raise NotImplementedError(f"{type(self).__name__} must define list_tools")
+
+    async def get_callable_function(
+        self, func_name: str, wrap_tool_result: bool = True, execution_timeout: float | None = None
+    ) -> Callable[..., Any]:
+        """Returns a tool as a function. Raises NotImplementedError unless a subclass defines it."""
+        raise NotImplementedError(f"{type(self).__name__} must define get_callable_function")
+
+    @staticmethod
+    def _convert_mcp_content_to_as_blocks(mcp_content_blocks: list[Any]) -> list[Any]:
+        """Returns content blocks of the MCP SDK, or of a raw result, as those of a ToolResponse."""
+        return blocks(map(_as_object, mcp_content_blocks))
+
+
+class ServerSession:
+    """The session of a connected client, with the methods of the SDK's session that call tools."""
+
+    def __init__(self, client: ServerClient) -> None:
+        self.client = client
+
+    async def list_tools(self) -> McpObject:
+        """Returns `{"tools": [...]}`. Raises what the client's `list_tools` raises."""
+        return McpObject({"tools": await self.client.list_tools()})
+
+    async def call_tool(
+        self, name: str, arguments: Json | None = None, read_timeout_seconds: timedelta | float | None = None
+    ) -> McpObject:
+        """Calls a tool. Raises CallError, UpstreamAnswered and TimeoutError."""
+        limit = read_timeout_seconds
+        async with asyncio.timeout(limit.total_seconds() if isinstance(limit, timedelta) else limit):
+            return await self.client.call(name, arguments or {})
+
+
+@asynccontextmanager
+async def _streams_of_sdk_2(url: str, headers: dict[str, str]) -> AsyncGenerator[Any, None]:
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    client = create_mcp_http_client(headers=headers)
+    async with client, streamable_http_client(url, http_client=client) as streams:
+        yield streams
+
+
+class ServerClient(MCPClientBase):
+    """A client of one server, on a hub. `entry` is the server's entry as in a configuration file."""
 
     def __init__(self, name: str, entry: Json) -> None:
-        self.name = name
+        super().__init__(name)
         self.entry = entry
         self._hub: Hub | None = None
         self._owns_hub = True
         self._tools: list[McpObject] | None = None
         self._presets: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
         self._check()
+
+    def get_client(self) -> Any:
+        """Returns the MCP SDK's own client of this server, a context manager of the streams for its session.
+
+        It connects to the server directly, past the hub. Raises ImportError if the SDK is not installed.
+        """
+        if "command" in self.entry:
+            from mcp import StdioServerParameters, stdio_client
+
+            fields = {key: value for key, value in self.entry.items() if key in ("command", "args", "env", "cwd")}
+            return stdio_client(StdioServerParameters(**fields))
+        config = {"url": self.entry["url"], "headers": self.entry["headers"]}
+        if self.entry["transport"] == "sse":
+            from mcp.client.sse import sse_client
+
+            return sse_client(**config)
+        from mcp.client import streamable_http
+
+        if hasattr(streamable_http, "streamablehttp_client"):  # the SDK 1.x
+            return streamable_http.streamablehttp_client(**config)
+        return _streams_of_sdk_2(**config)
 
     def _check(self) -> None:
         """Makes a hub with this server. Raises ConfigError if the entry is invalid."""
@@ -169,8 +302,11 @@ class MCPClientBase:
         tools = self._tools if self._tools is not None else await self.list_tools()
         for tool in tools:
             if tool["name"] == func_name:
-                return MCPToolFunction(self, tool, wrap_tool_result, execution_timeout)
+                return self._function(tool, wrap_tool_result, execution_timeout)
         raise ValueError(f"Tool '{func_name}' not found in the MCP server")
+
+    def _function(self, tool: McpObject, wrap: bool, timeout: float | None) -> MCPToolFunction:
+        return MCPToolFunction(self.name, tool, wrap, client_gen=self.get_client, timeout=timeout)
 
     async def call(
         self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
@@ -192,10 +328,8 @@ class MCPClientBase:
         self._owns_hub = True
 
 
-class ConfiguredServer(MCPClientBase):
+class ConfiguredServer(ServerClient):
     """A server of a toolkit's configuration, as a client whose tools can be called."""
-
-    is_stateful = False
 
     def __init__(self, name: str, hub: Hub) -> None:
         super().__init__(name, {})
@@ -206,23 +340,30 @@ class ConfiguredServer(MCPClientBase):
 
 
 async def function_of(client: Any, name: str, wrap: bool, timeout: float | None) -> Callable[..., Any]:
-    """Returns a tool of a client as a function. Raises TypeError for options that AgentScope's own client lacks."""
-    if isinstance(client, MCPClientBase):
-        return await client.get_callable_function(name, wrap, timeout)
-    if timeout is not None or not wrap:
-        raise TypeError("execution_timeout and wrap_tool_result=False need a client of mcp_hub")
-    function: Callable[..., Any] = await client.get_callable_function(func_name=name, wrap_tool_result=True)
+    """Returns a tool of a client as a function. Raises TypeError for options that the client lacks."""
+    if not wrap and not isinstance(client, ServerClient):
+        raise TypeError("wrap_tool_result=False needs a client of mcp_hub")
+    options = {} if timeout is None else {"execution_timeout": timeout}  # the clients of AgentScope 1.0.10 have none
+    function: Callable[..., Any] = await client.get_callable_function(func_name=name, wrap_tool_result=wrap, **options)
     return function
 
 
-class StatefulClientBase(MCPClientBase):
+class StatefulClientBase(ServerClient):
     """A client with one session from `connect` to `close`. Several clients may be closed in any order."""
-
-    is_stateful = True
 
     def __init__(self, name: str, entry: Json) -> None:
         super().__init__(name, entry)
         self.is_connected = False
+        self.session: ServerSession | None = None
+        """The session; None while the client is not connected."""
+
+    @property
+    def client(self) -> Any:
+        """Returns what `get_client` returns."""
+        return self.get_client()
+
+    def _function(self, tool: McpObject, wrap: bool, timeout: float | None) -> MCPToolFunction:
+        return MCPToolFunction(self.name, tool, wrap, session=self.session, timeout=timeout)
 
     async def connect(self) -> None:
         """Connects to the server.
@@ -236,17 +377,20 @@ class StatefulClientBase(MCPClientBase):
         except BaseException:  # a client that is not connected cannot be closed, also if connecting was cancelled
             await self._detach()
             raise
-        self.is_connected = True
+        self.is_connected, self.session = True, ServerSession(self)
 
     async def list_tools_anyway(self) -> list[McpObject]:
         """Returns all tools even before `connect`."""
         return await super().list_tools()
 
-    async def close(self) -> None:
-        """Ends the session and the server's process. Raises RuntimeError if the client is not connected."""
+    async def close(self, ignore_errors: bool = True) -> None:
+        """Ends the session and the server's process; errors of that are logged and never raised.
+
+        Raises RuntimeError if the client is not connected.
+        """
         if not self.is_connected:
             raise RuntimeError(_NOT_CLOSABLE)
-        self.is_connected = False
+        self.is_connected, self.session = False, None
         await self._detach()
 
     async def list_tools(self) -> list[McpObject]:
@@ -276,8 +420,10 @@ class StatefulClientBase(MCPClientBase):
             raise RuntimeError(_NOT_CONNECTED)
 
 
-class _HttpClient(MCPClientBase):
+class _HttpClient(ServerClient):
     """A client of a server over streamable HTTP or SSE."""
+
+    stateful = True
 
     def __init__(
         self,
@@ -290,7 +436,7 @@ class _HttpClient(MCPClientBase):
         **client_kwargs: Any,
     ) -> None:
         entry = _http_entry(transport, url, headers, timeout, sse_read_timeout, client_kwargs)
-        super().__init__(name, entry if self.is_stateful else {**entry, "session": "call"})
+        super().__init__(name, entry if self.stateful else {**entry, "session": "call"})
         self.transport = transport
         self.client_config: Json = {
             "url": url,
@@ -312,7 +458,6 @@ class HttpStatefulClient(_HttpClient, StatefulClientBase):
 class HttpStatelessClient(_HttpClient):
     """A client of a server over streamable HTTP or SSE with a new session for every call."""
 
-    is_stateful = False
     stateful = False
 
 
@@ -335,13 +480,13 @@ class StdIOStatefulClient(StatefulClientBase):
         super().__init__(name, entry | ({} if cwd is None else {"cwd": str(cwd)}))
 
 
-def function_schema(tool: Json) -> Json:
+def function_schema(tool: Any) -> Json:
     """Returns `{"type": "function", "function": {"name", "description", "parameters"}}` for a tool."""
-    schema = tool.get("inputSchema")
+    schema = getattr(tool, "inputSchema" if hasattr(tool, "inputSchema") else "input_schema", None)
     parameters = {"type": "object", "properties": {}, **(schema if isinstance(schema, dict) else {})}
     return {
         "type": "function",
-        "function": {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters},
+        "function": {"name": tool.name, "description": tool.description or "", "parameters": parameters},
     }
 
 

@@ -14,7 +14,7 @@ from mcp_hub.config.root_rules import BASIC
 from mcp_hub.config.root_rules import ToolGroupSettings as GroupSettings
 from mcp_hub.errors import InvalidParameters, ToolFailed
 from mcp_hub.library import Hub
-from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
+from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, McpObject, MCPToolFunction, ServerClient
 from mcp_hub.library.agentscope.tool_groups import ToolGroup
 from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.server_entries import functions_of
@@ -26,6 +26,7 @@ from mcp_hub.servers.local.local_tool import (
     LocalTool,
     ResultWithheld,
     handwritten_schema,
+    name_of,
     postprocess_result,
     without_properties,
 )
@@ -84,10 +85,12 @@ class RegisteredToolFunction:
     """The schema that models see, without the fields of an extended model."""
     preset_kwargs: Json = field(repr=False)
     original_name: str | None = None
-    """The name before the tool was renamed."""
+    """The function's own name, if the tool has another one."""
     extended_model: type[BaseModel] | None = None
     mcp_name: str | None = None
     postprocess_func: Callable[..., Any] | None = None
+    async_execution: bool = False
+    """Whether calls run in the background, and models get the id of a task at once."""
     begin: Callable[[Json], ToolStream] | None = field(default=None, repr=False)
     """Starts a call with the block of the call, `{"type": "tool_use", ...}`."""
     local: LocalTool | None = field(default=None, repr=False)
@@ -97,8 +100,9 @@ class RegisteredToolFunction:
 
     @property
     def remote(self) -> MCPToolFunction | None:
-        """Returns the tool of an MCP server that was registered; None if it is a function."""
-        return self.original_func if isinstance(self.original_func, MCPToolFunction) else None
+        """Returns the tool of a server of the hub that was registered; None if it is a function."""
+        function = self.original_func
+        return function if isinstance(function, MCPToolFunction) and function.client is not None else None
 
     @property
     def extended_json_schema(self) -> Json:
@@ -140,6 +144,7 @@ def register_function(function: Callable[..., Any], mark: Mark) -> RegisteredToo
         local.function,
         {"type": "function", "function": definition},
         dict(local.preset),
+        original_name=name_of(local.function) if mark.name else None,
         postprocess_func=mark.postprocess,
         local=local,
     )
@@ -164,6 +169,7 @@ def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunc
         function,
         {"type": "function", "function": definition},
         dict(mark.preset),
+        original_name=function.name if mark.name else None,
         mcp_name=function.mcp_name,
         postprocess_func=mark.postprocess,
         by_hand=mark.json_schema is not None,
@@ -176,7 +182,8 @@ def configured_tools(hub: Hub, listed: Iterable[ServerTools]) -> dict[str, Regis
     for server in listed:
         client = ConfiguredServer(server.server, hub)
         for card in server.tools:
-            function = MCPToolFunction(client, McpObject({**card.definition, "name": card.name}), wrap_tool_result=True)
+            tool = McpObject({**card.definition, "name": card.name})
+            function = MCPToolFunction(client.name, tool, wrap_tool_result=True, client_gen=client.get_client)
             tools[card.exposed] = register_remote(function, Mark(name=card.exposed))
     return tools
 
@@ -186,12 +193,12 @@ def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFun
 
     Raises TypeError if the json_schema is invalid, or no schema can be made of the function.
     """
-    if isinstance(target, MCPToolFunction):
+    if isinstance(target, MCPToolFunction) and target.client is not None:
         return register_remote(target, mark)
     schema, server = getattr(target, "json_schema", None), getattr(target, "mcp_name", None)
     if not isinstance(schema, dict) or not isinstance(server, str):
         return register_function(target, mark)
-    # A tool of AgentScope's own MCP client is an async function with a `json_schema`.
+    # A tool of a session that is not the hub's is an async function with a `json_schema`.
     tool = register_function(target, replace(mark, json_schema=mark.json_schema or schema))
     tool.source, tool.mcp_name = "mcp_server", server
     return tool
@@ -207,7 +214,7 @@ def take_name(tool: RegisteredToolFunction, registered_names: Container[str], st
     if name is None:
         log.warning(f"{text} Skipping registration.", tool.name)
     elif name != tool.name:
-        tool.original_name, tool.name = tool.name, name
+        tool.original_name, tool.name = tool.original_name or tool.name, name
         tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
         log.warning(f"{text} Renaming the new function to '%s'.", tool.original_name, name)
     elif name in registered_names:
@@ -217,9 +224,9 @@ def take_name(tool: RegisteredToolFunction, registered_names: Container[str], st
 
 def hold_presets(owner: object, tools: Iterable[RegisteredToolFunction]) -> None:
     """Makes the hubs of MCP clients keep preset values of their tools out of what they write, while `owner` lives."""
-    texts_by_client: dict[MCPClientBase, list[str]] = {}
+    texts_by_client: dict[ServerClient, list[str]] = {}
     for tool in tools:
-        if tool.remote is not None:
+        if tool.remote is not None and tool.remote.client is not None:
             texts_by_client.setdefault(tool.remote.client, []).extend(preset_texts(tool.preset_kwargs))
     for client, texts in texts_by_client.items():
         client.hold(owner, texts)
@@ -234,7 +241,7 @@ def repeated_registrations(
     for tool in tools:
         if tool.remote is not None:
             remote = tool.remote
-            first_tool = first.setdefault((remote.client.name, remote.name), tool)
+            first_tool = first.setdefault((remote.mcp_name, remote.name), tool)
             repeated += [] if first_tool is tool else [(tool, first_tool)]
     return repeated
 
