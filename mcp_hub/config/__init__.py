@@ -23,7 +23,7 @@ from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import SecretStr, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue, read_defaults
-from mcp_hub.config.findings import Findings, KeyPath, Place, dotted
+from mcp_hub.config.findings import FileFinding, Findings, KeyPath, Place, dotted
 from mcp_hub.config.folders import Duplicate, FolderReader
 from mcp_hub.config.host_rules import PROJECT_VARIABLE
 from mcp_hub.config.listen import check_profiles, read_listen
@@ -286,6 +286,8 @@ def _read(
     contents = folders.contents
     if not strict:
         _advise_on_writers(paths, merged, servers)
+    for layer in layers:
+        _advise_on_open_file(layer, [*layer.findings.advice, *findings.advice])
     merged_findings = Findings(findings.place)
     for part in (*(layer.findings for layer in layers), findings):
         merged_findings.add(part)
@@ -478,6 +480,17 @@ def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -
     for key_path, reason in reasons.items():
         findings.error(key_path, reason, reason.code)
     return expanded
+
+
+def _advise_on_open_file(layer: Layer, advice: Iterable[FileFinding]) -> None:
+    """Adds advice on a file with a secret in it that other users of this machine can read."""
+    path = layer.document.path
+    holds_secret = any(
+        found.code == codes.SECRET_IN_PLAIN and found.file == layer.findings.place(())[0] for found in advice
+    )
+    if holds_secret and os.name == "posix" and path.exists() and path.stat().st_mode & 0o044:
+        text = f"other users of this machine can read the secrets of this file: chmod 600 {path.name}"
+        layer.findings.advise((), text, codes.SECRET_IN_PLAIN)
 
 
 def _advise_on_plain_tokens(root: Mapping[str, Any], scope: VariableScope, findings: Findings) -> None:

@@ -13,6 +13,7 @@ from mcp_hub.hub.generations import Generation, Generations
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 
+SWITCHED_OFF_ON_PAGE: Final = "it was switched off on the live page, until the configuration is read again"
 SWITCHED_OFF: Final = "it was switched off while the hub runs, until the configuration is read again"
 
 

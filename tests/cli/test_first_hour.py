@@ -101,3 +101,13 @@ def test_a_url_of_deny_urls_is_not_called_one_of_hugging_face() -> None:
     assert texts[1] == HUGGINGFACE_MESSAGE
     assert texts[0] not in (None, HUGGINGFACE_MESSAGE)
     assert UrlRules(deny=("bank.example",), message="Not here.").refusal("https://bank.example") == "Not here."
+
+
+@pytest.mark.parametrize(("mode", "secret", "told"), [(0o644, True, 2), (0o600, True, 1), (0o644, False, 0)])
+def test_a_file_with_a_secret_that_others_can_read_is_remarked_on(
+    tmp_path: Path, mode: int, secret: bool, told: int
+) -> None:
+    env = {"API_TOKEN": "sk-0123456789abcdef0123456789"} if secret else {}
+    config = configured(tmp_path, {"up": fake(env=env)})
+    config.chmod(mode)
+    assert said("check", "--config", str(config)).err.count(codes.SECRET_IN_PLAIN) == told

@@ -12,7 +12,7 @@ from mcp_hub.downstream.page import RETURN
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
 from mcp_hub.downstream.page.runs import CLIENT
 from mcp_hub.errors import CallError, ConfigError, HubError
-from mcp_hub.hub.server_switch import CannotSwitch
+from mcp_hub.hub.server_switch import SWITCHED_OFF_ON_PAGE, CannotSwitch
 from mcp_hub.oauth import UpstreamTokens
 from mcp_hub.oauth.token_store import SignInError, token_store_for
 from mcp_hub.observability.stalls import in_thread
@@ -127,7 +127,6 @@ MAX_ACTION: Final = 64 * 1024
 """Bytes of an action."""
 MAX_CONNECT: Final = 30.0
 """Seconds that a server has to connect, when what it lists is to be pinned."""
-SWITCHED_OFF: Final = "it was switched off on the live page, until the configuration is read again"
 
 Action = Callable[[Json, PageRequest], Awaitable[Json]]
 """Carries out an action with its arguments. Returns `{"text": str, ...}`, what was done. Raises PageError."""
@@ -213,7 +212,7 @@ class ActionsPart:
 
     async def _disable(self, body: Json, page_request: PageRequest) -> Json:
         id = self._server(body)
-        await self._hub.switch.disable(id, SWITCHED_OFF)
+        await self._hub.switch.disable(id, SWITCHED_OFF_ON_PAGE)
         await self._publish("switch", [id, "disable"])
         return {"text": f"{id} is switched off until the configuration is read again"}
 

@@ -14,6 +14,7 @@ from mcp_hub.catalog import Catalog
 from mcp_hub.codes import code_of
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
 from mcp_hub.downstream.page.feed import Feed, iso, shown_object
+from mcp_hub.hub.server_switch import SWITCHED_OFF, SWITCHED_OFF_ON_PAGE
 from mcp_hub.observability.call_metrics import FAILURES, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.screen import ScreenReview, what_is
@@ -174,6 +175,7 @@ class ServerRows:
             "pins": len(self._pin_problems(id)) if viewer.admin else 0,
             "sign_in": upstream.wants_sign_in,
             "disabled": upstream.state is UpstreamState.DISABLED,
+            "switched_off": upstream.error in (SWITCHED_OFF, SWITCHED_OFF_ON_PAGE),
         }
         return shown_object(row, MAX_TEXT)
 

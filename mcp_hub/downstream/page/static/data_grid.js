@@ -124,9 +124,10 @@ export class DataGrid {
     this.#schedule();
   }
 
-  /** Gives the list the keyboard. */
+  /** Gives the list the keyboard, and marks its first row if none is marked. */
   focus() {
     this.element.focus({ preventScroll: true });
+    if (this.#activeAt() < 0 && this.#shown.length > 0) this.#goTo(0);
   }
 
   #arrange(anchor = null) {

@@ -10,6 +10,7 @@ export class Masthead {
   #store;
   #version = h("span", { class: "version" });
   #figures = {};
+  #titles = {};
   #calls = drawn("path", { class: "spark-calls" });
   #errors = drawn("path", { class: "spark-errors" });
   #rate = h("span", { class: "rate" });
@@ -23,7 +24,8 @@ export class Masthead {
     this.#retry = retry;
     const figure = (name, title) => {
       this.#figures[name] = h("dd", {}, "–");
-      return h("div", { class: `figure ${name}` }, h("dt", {}, title), this.#figures[name]);
+      this.#titles[name] = h("dt", {}, title);
+      return h("div", { class: `figure ${name}` }, this.#titles[name], this.#figures[name]);
     };
     const spark = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" });
     spark.append(this.#calls, this.#errors);
@@ -45,14 +47,14 @@ export class Masthead {
     const { state } = this.#store;
     if (state !== null) {
       const ready = state.servers.filter((server) => server.state === "ready").length;
-      const used = state.servers.filter((server) => !server.disabled).length;
       const totals = this.#store.totals();
       setText(this.#version, state.version);
-      setText(this.#figures.servers, `${count(ready)} of ${count(used)}`);
+      setText(this.#figures.servers, `${count(ready)} of ${count(state.servers.length)}`);
       setText(this.#figures.tools, count(totals.tools));
       setText(this.#figures.tokens, short(totals.tokens));
       setText(this.#figures.calls, short(totals.calls));
       setText(this.#figures.errors, short(totals.errors));
+      for (const [name, total] of Object.entries(totals)) setText(this.#titles[name], total === 1 ? name.slice(0, -1) : name);
       this.element.querySelector(".errors").classList.toggle("some", totals.errors > 0);
       const { restarts = 0, last_error: last } = state.background ?? {};
       this.#background.hidden = restarts === 0;

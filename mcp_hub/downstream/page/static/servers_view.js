@@ -24,7 +24,7 @@ function notes(server) {
 
 function drawNote(cell, server) {
   const marks = notes(server).map((text) => h("span", { class: "mark" }, text));
-  const text = server.problem ? h("span", { class: "trouble" }, server.code ? h("code", {}, printable(server.code, 40)) : null, " ", printable(server.problem, 200)) : null;
+  const text = server.problem ? h("span", { class: server.switched_off ? "quiet" : "trouble" }, server.code ? h("code", {}, printable(server.code, 40)) : null, " ", printable(server.problem, 200)) : null;
   cell.replaceChildren(...marks, ...(text ? [text] : []));
 }
 
@@ -120,7 +120,8 @@ function toolsAndCallsOf(id) {
 
 function factsOf(server) {
   return [
-    server.problem ? problem({ code: server.code, message: server.problem, cure: server.cure }) : null,
+    server.problem && server.switched_off ? h("p", {}, printable(server.problem, 200)) : null,
+    server.problem && !server.switched_off ? problem({ code: server.code, message: server.problem, cure: server.cure }) : null,
     facts([
       ["State", h("span", {}, printable(server.state, 40), server.since ? [" since ", moment(server.since)] : null)],
       ["Transport", server.transport],

@@ -76,6 +76,8 @@ async def test_a_server_is_disabled_and_enabled_again(looker: Looker) -> None:
     await looker.press("Disable…", panel)
     await looker.confirm("Disable")
     await looker.has_text(looker.row("beta"), "disabled")
+    await looker.sees_not(looker.row("beta").locator(".trouble"))
+    await looker.sees_not(panel.locator(".problem"))
     await looker.view("tools")
     await looker.sees(looker.row("alpha__echo"))
     await looker.sees_not(looker.row("beta__echo"))

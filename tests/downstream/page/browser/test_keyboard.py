@@ -56,7 +56,7 @@ async def test_arrow_keys_move_through_a_list_and_enter_opens_and_closes_a_row(l
     assert await focused(looker) == "INPUT "
     await keys.press("ArrowDown")
     assert (await focused(looker)).startswith("grid")
-    await keys.press("ArrowDown")
+    await looker.sees(looker.page.locator(".is-active").filter(has_text="alpha"))
     await keys.press("ArrowDown")
     active = await looker.page.locator("[role=grid]").get_attribute("aria-activedescendant")
     assert active is not None
