@@ -30,6 +30,8 @@ OPTIONAL = (
     "mcp",
     "fastmcp",
     "markitdown",
+    "openpyxl",
+    "pptx",
     "playwright",
     "keyring",
     "aiohttp",

@@ -21,6 +21,7 @@ import time
 import warnings
 from typing import Any, BinaryIO, Final
 
+from mcp_hub.config.extras import DISTRIBUTION
 from mcp_hub.servers import bound_memory
 from mcp_hub.text import NOT_TEXT_CODECS, printable
 from mcp_hub.transport.standard_streams import claim
@@ -126,6 +127,10 @@ _OUTWARD: Final = frozenset({
 })  # fmt: skip
 _FILES: Final = (b"%PDF-", b"PK\x03\x04")
 """First bytes of PDF and of ZIP, the container of Office documents."""
+_FEATURE: Final = re.compile(r"markitdown\[([\w-]+)\]")
+"""Matches what MarkItDown says that a document needs, as in `pip install 'markitdown[xls]'`."""
+_OF_WEB: Final = ("docx", "pdf", "pptx", "xlsx")
+"""What the extra `web` installs of it."""
 _TOO_MUCH: Final = "it needs more memory than a conversion may take"
 
 Json = dict[str, Any]
@@ -265,6 +270,9 @@ def _reason(error: Exception) -> tuple[str, str]:
         return "memory", _TOO_MUCH
     missing = [cause for cause in causes if isinstance(cause, MissingDependencyException)]
     cause = (missing or causes or [error])[0]
+    if missing and (feature := _FEATURE.search(str(cause))) is not None:
+        needed = f"{DISTRIBUTION}[web]" if feature[1] in _OF_WEB else f"markitdown[{feature[1]}]"
+        return "failed", f"what reads this kind of file is not installed; run: pip install '{needed}'"
     return "failed", printable(f"{type(cause).__name__}: {cause}".strip().split("\n")[0], 400)
 
 

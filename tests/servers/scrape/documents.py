@@ -26,7 +26,10 @@ _DOCUMENT = """<?xml version="1.0" encoding="UTF-8"?>
 _PICTURE = """<w:r><w:drawing><wp:inline><a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip r:link="rId9"/>
 </pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline></w:drawing></w:r>"""
 
-DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+_OFFICE_TYPE = "application/vnd.openxmlformats-officedocument"
+DOCX = f"{_OFFICE_TYPE}.wordprocessingml.document"
+XLSX = f"{_OFFICE_TYPE}.spreadsheetml.sheet"
+PPTX = f"{_OFFICE_TYPE}.presentationml.presentation"
 
 
 def docx(heading: str, text: str, *, linked_picture: str | None = None) -> bytes:
@@ -113,3 +116,25 @@ def _pdf(content: bytes, picture: bytes | None = None) -> bytes:
     out += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, table)
     out += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
     return bytes(out)
+
+
+def xlsx(rows: Sequence[Sequence[object]]) -> bytes:
+    """A workbook with one sheet."""
+    from openpyxl import Workbook
+
+    workbook, buffer = Workbook(), io.BytesIO()
+    for row in rows:
+        workbook.active.append(row)
+    workbook.save(buffer)
+    return buffer.getvalue()
+
+
+def pptx(title: str, text: str) -> bytes:
+    """A presentation with one slide."""
+    from pptx import Presentation
+
+    presentation, buffer = Presentation(), io.BytesIO()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = title, text
+    presentation.save(buffer)
+    return buffer.getvalue()

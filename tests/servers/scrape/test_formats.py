@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from mcp_hub.config.extras import DISTRIBUTION
 from tests.fakes.client import StdioClient
-from tests.servers.scrape.documents import DOCX, docx, pdf
+from tests.servers.scrape.documents import DOCX, PPTX, XLSX, docx, pdf, pptx, xlsx
 from tests.servers.scrape.site import Site, refused, scrape, scraper, serving, source
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +53,39 @@ async def test_word_and_pdf_documents_are_read(client: StdioClient, site: Site) 
     assert "# The heading" in text
     assert "The paragraph" in text
     assert "Text of a page" in await scrape(client, site.put("/a.pdf", pdf("Text of a page"), "application/pdf"))
+
+
+async def test_workbooks_and_presentations_are_read(client: StdioClient, site: Site) -> None:
+    table = await scrape(client, site.put("/sums.xlsx", xlsx([["name", "sum"], ["first", 42]]), XLSX))
+    assert "| name | sum |" in table
+    assert "| first | 42 |" in table
+    slides = await scrape(client, site.put("/talk.pptx", pptx("The title", "The point"), PPTX))
+    assert "# The title" in slides
+    assert "The point" in slides
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [
+        ("a.xlsx", "openpyxl", f"{DISTRIBUTION}[web]"),
+        ("a.pptx", "pptx", f"{DISTRIBUTION}[web]"),
+        ("a.xls", "xlrd", "markitdown[xls]"),
+    ],
+)
+async def test_the_error_of_a_document_that_nothing_installed_can_read_says_what_to_install(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, package: str
+) -> None:
+    bodies = {
+        "a.xlsx": (xlsx([["name", "sum"]]), XLSX),
+        "a.pptx": (pptx("The title", "The point"), PPTX),
+        "a.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(range(256)) * 16, "application/vnd.ms-excel"),
+    }
+    (tmp_path / f"{module}.py").write_text("raise ImportError('not installed')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    async with scraper() as client:
+        result = await client.call("scrape_website", {"url": site.put(f"/{name}", *bodies[name])})
+    assert result["_meta"]["mcp-hub/error"]["code"] == "tool_error"
+    assert f"pip install '{package}'" in result["content"][0]["text"]
 
 
 async def test_json_and_text_are_returned_unchanged_and_csv_becomes_a_table(client: StdioClient, site: Site) -> None:
