@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from math import inf
 from typing import Annotated, Any, ClassVar, Final
@@ -74,8 +73,7 @@ def _budget_of(rules: RetrySettings) -> _RetryBudget:
 class RetryPolicy(Policy):
     """Repeats calls whose transport failed, after exponential waits with jitter.
 
-    `hints(call)` returns the annotations of the called tool, `sleep(seconds)` waits, `draw()` returns a number from 0
-    to 1.
+    `hints(call)` returns the annotations of the called tool, `sleep(seconds)` waits.
     """
 
     name = "retry"
@@ -85,18 +83,14 @@ class RetryPolicy(Policy):
         self,
         servers: Mapping[str, Server],
         hints: Callable[[Call], Mapping[str, Any]],
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        draw: Callable[[], float] = _RANDOM.random,
     ) -> None:
         self._rules = {id: RETRY.of(server) for id, server in servers.items()}
         self._listed = {id: Patterns(rules.tools) for id, rules in self._rules.items()}
         self._tools = ToolRulesTable(servers)
         self._budgets = {id: _budget_of(rules) for id, rules in self._rules.items()}
         self._hints = hints
-        self._clock = clock
         self._sleep = sleep
-        self._draw = draw
 
     @staticmethod
     def rule_names(config: Config) -> Iterator[RuleNames]:
@@ -131,7 +125,7 @@ class RetryPolicy(Policy):
                 if attempt == rules.attempts or not self._may_repeat(call, error):
                     raise
                 longest = min(rules.max_backoff, rules.backoff * 2 ** (attempt - 1))
-                wait = max(self._draw() * longest, error.retry_after or 0.0)
+                wait = max(_RANDOM.uniform(0, longest), error.retry_after or 0.0)
                 if wait > rules.max_backoff:
                     call.notes.append(f"retry: none, the server asks to wait {wait:g} s")
                     raise
