@@ -25,7 +25,7 @@ NEARLY_EMPTY: Final = 100
 """A page with scripts and fewer characters of text than this is rendered in a browser."""
 EXCERPT: Final = 1000
 """Characters of an error page that are shown."""
-EXCERPT_WAIT: Final = 5.0
+EXCERPT_WAIT: Final = 10.0
 """Seconds for converting an error page."""
 _BROWSER_SHARE: Final = 0.8
 """Share of the remaining time for the browser; the rest is for returning the plain page if the browser fails."""
