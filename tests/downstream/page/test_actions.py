@@ -30,6 +30,7 @@ EVERY_ACTION: list[tuple[str, dict[str, Any]]] = [
     ("end_session", {"client": "session-1"}),
     ("groups", {"states": {"g": True}}),
     ("pin", {"server": "a"}),
+    ("reload", {}),
 ]
 
 
@@ -357,3 +358,16 @@ async def test_hostile_server_names_and_errors_are_escaped_in_the_response_of_an
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "\u202e" not in answer.json()["error"]["message"]
         assert "\x1b" not in answer.text
+
+
+async def test_an_admin_reads_changed_files_that_wait_for_a_person(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        served.reloader._hold(["files"])
+        write_config(tmp_path, {"a": fake(), "b": fake()}, listen={"port": 0})
+        assert "files can write" in (await page.found("state"))["configuration"]["waiting"]
+        assert "started b" in (await act(page, "reload"))["text"]
+        state = await page.found("state")
+        assert state["configuration"]["waiting"] is None
+        assert {server["server"] for server in state["servers"]} == {"a", "b"}
+        write_config(tmp_path, {"a": fake(disable_tools=5)}, listen={"port": 0})
+        assert await refusal(page, "reload") == (409, "refused")
