@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.observability.stalls import finished
+from mcp_hub.protocol.frames import finished
 from mcp_hub.search import SearchedTool, SearchIndex, is_near
 
 NAMES = [

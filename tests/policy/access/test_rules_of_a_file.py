@@ -12,7 +12,7 @@ import pytest
 from mcp_hub.catalog import Item, Route
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
-from mcp_hub.observability.stalls import finished
+from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import RpcError, fake, hub, write_config
 from tests.fakes.network import network_hub

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.observability.stalls import finished
+from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TOOLS
 from mcp_hub.security.screening import (
     MAX_LOOKED_AT,
