@@ -28,7 +28,7 @@ from mcp_hub.config.commands import CommandNotFound, child_environment, find_com
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import is_plain_secret, secret_texts
 from mcp_hub.config.variables import VariableScope, has_variable
-from mcp_hub.diagnosis.client_lists import kept_catalogs, list_lines, listed_by_client
+from mcp_hub.diagnosis.client_lists import config_in, list_lines, listed_by_client
 from mcp_hub.editing.secret_store import KeptSecret, SecretStore
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.errors import ConfigError
@@ -132,7 +132,7 @@ def _download(bundle: Package, candidate: Candidate, options: argparse.Namespace
 def _try_and_write(addition: Addition, server: Server, options: argparse.Namespace, command: list[str]) -> int:
     path = addition.file.path
     listed_before = listed_by_client(path)
-    trial = run_loop(try_servers([server], cache=kept_catalogs(path)))[0]
+    trial = run_loop(try_servers([server], config_in(path) or Config()))[0]
     if not options.json:
         print("\n" + "\n".join(trial.lines()), flush=True)
     on = _decide(trial, options)

@@ -34,7 +34,6 @@ from mcp_hub.registry.launch import entry_of, missing_inputs, needed_program
 from mcp_hub.registry.sources import Seed
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
-from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 
 HEAD: Final = """\
 # The servers behind the hub. `mcp-hub search` finds others, `mcp-hub add` adds one, `mcp-hub check` says what works.
@@ -388,7 +387,7 @@ class Setup:
         servers = [server for server in config.servers if server.id in new and server.enabled]
         if not servers:
             return []
-        return await try_servers(servers, config, CatalogCache(config.cache_dir or default_directory()))
+        return await try_servers(servers, config)
 
     def end(self, plan: Plan, trials: Sequence[Trial]) -> int:
         """Prints what was done and what comes next. Returns the exit code."""

@@ -29,7 +29,7 @@ from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
-from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.catalog_cache import CatalogCache
 
 if TYPE_CHECKING:
     from mcp_hub.transport.egress import Egress
@@ -354,9 +354,9 @@ def make_hub(
     `groups` are switched on. `expose` overrides the configured mode for every client. `found` is how the configuration
     was found.
     """
-    cache = CatalogCache(config.cache_dir or default_directory())
     record = records.write if records is not None and CALL_LOG.of(config).enabled else None
-    options: EngineOptions = {"kept": cache, "record": record, "one_client": one_client, "expose": expose}
+    options: EngineOptions = {"kept": CatalogCache.of(config), "record": record, "one_client": one_client}
+    options["expose"] = expose
     options["note"] = UNTRUSTED_NOTE if found.untrusted is not None else ""
     return Engine(config, selection=selection, groups=groups, **options)
 

@@ -72,15 +72,13 @@ def server_of(id: str, entry: Mapping[str, Any]) -> Server:
     return server
 
 
-async def try_servers(
-    servers: Iterable[Server], config: Config | None = None, cache: CatalogCache | None = None
-) -> list[Trial]:
-    """Starts each server, reads its lists, and stops it.
+async def try_servers(servers: Iterable[Server], config: Config | None = None) -> list[Trial]:
+    """Starts each server, reads its lists, and stops it. Keeps the lists for the next start of a hub with `config`.
 
-    `config` has the settings of the screening. `cache` stores the lists for the next start.
+    `config` also has the settings of the screening; None: those by default, and nothing is kept.
     """
     trial_servers = tuple(server.model_copy(update={"enabled": True, "lazy": False}) for server in servers)
-    rules = config.settings if config is not None else {}
+    rules, cache = (config.settings, CatalogCache.of(config)) if config is not None else ({}, None)
     async with Engine(Config(servers=trial_servers, settings=rules), kept=cache) as hub:
         await connect_all(hub)
         rows = screen_findings(hub)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any, Final
 
@@ -47,16 +46,13 @@ class FoundServer(msgspec.Struct, frozen=True):
     """Why it cannot be used, or is off."""
     is_hub: bool = False
     """Whether it starts a hub."""
+    identity: Identity | None = None
+    """Equal for all entries of the same server; None if it cannot be compared."""
 
     @property
     def on(self) -> bool:
         """Whether the entry is switched on in its file; a variable may still lack a value."""
         return self.values.get("enabled", True) is not False
-
-    @property
-    def identity(self) -> Identity | None:
-        """Equal for all entries of the same server; None if it cannot be compared."""
-        return None if self.server is None else identity_of(self.server)
 
     @property
     def command_line(self) -> tuple[str, ...]:
@@ -90,15 +86,17 @@ class ClientFile(msgspec.Struct, frozen=True):
         return [server for server in self.servers if server.is_hub]
 
 
-def identity_of(server: Server) -> Identity | None:
-    """Returns a value that is equal for entries of the same server; None for local and built-in servers."""
+def identity_of(server: Server, environ: Mapping[str, str]) -> Identity | None:
+    """Returns a value that is equal for entries of the same server; None for local and built-in servers.
+
+    `environ` is what the client inherits from: an imported entry names what its client passes on without naming it.
+    """
     if server.command:
         program = program_name(server.command)
         if program not in INSTALLERS and len(PureWindowsPath(server.command).parts) > 1:
             program = server.command
         args = tuple(argument for argument in server.args if argument not in _ANSWERS_YES)
-        # An imported entry names what its client passes on without naming it.
-        passed = {name: os.environ[name] for name in capabilities(os.environ)}
+        passed = {name: environ[name] for name in capabilities(environ)}
         variables = ((name, value.get_secret_value()) for name, value in server.env.items())
         env = sorted((name, value) for name, value in variables if value != passed.get(name))
         return ("run", program, args, tuple(env), str(server.cwd or ""))
@@ -166,8 +164,9 @@ def read_client_file(
         server = read_entry(raw, EntryContext(dialect, scope, document.written, entry_findings, defaults))
         values = own_values(raw, dialect, scope, server, defaults)
         reason = server.disabled_reason if server is not None else "; ".join(entry_findings.error_lines())
-        found_server = FoundServer(raw.id, raw, values, server, reason or None, is_hub=_is_hub(server, machine))
-        servers.append(found_server)
+        identity = identity_of(server, machine.environ) if server is not None else None
+        is_hub = _is_hub(server, machine)
+        servers.append(FoundServer(raw.id, raw, values, server, reason or None, is_hub, identity))
     return ClientFile(path, client, True, tuple(servers), None, (*document.warnings, *_finding_lines(findings)))
 
 

@@ -57,15 +57,19 @@ class ImportedServer(msgspec.Struct):
         facts |= {"same_as": self.same_as, "secrets": self.secrets, "inherits": self.inherits}
         return facts | {"note": printable(self.reason, 1000)}
 
-    def values(self, environ: Mapping[str, str]) -> dict[str, Any]:
-        """Returns its entry, which names the capabilities that its clients pass on, and fills `inherits`."""
-        values, server = self.found.values, self.found.server
-        env = values.get("env", {})
+    def passed_capabilities(self, environ: Mapping[str, str]) -> list[str]:
+        """Returns the capabilities that its clients pass on, and that it has only if its entry names them."""
+        server, env = self.found.server, self.found.values.get("env", {})
         if server is None or not server.command or not isinstance(env, dict):
-            return values
+            return []
         own = {*env, *inherited(server, environ)}
-        self.inherits = sorted(name for name in capabilities(environ) if name in self.passed and name not in own)
-        return values | ({"env": env | {name: f"${{{name}}}" for name in self.inherits}} if self.inherits else {})
+        return sorted(name for name in capabilities(environ) if name in self.passed and name not in own)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Its new entry, which names what it `inherits`."""
+        named = {name: f"${{{name}}}" for name in self.inherits}
+        return self.found.values | ({"env": self.found.values.get("env", {}) | named} if named else {})
 
     def withheld(self, environ: Mapping[str, str]) -> set[str]:
         """Returns the variables that its clients pass on, and the hub does not."""
@@ -129,7 +133,8 @@ def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretSt
     for row in rows:
         if row.action != "add":
             continue
-        values, secrets = store.without_secrets(row.id, row.values(machine.environ))
+        row.inherits = row.passed_capabilities(machine.environ)
+        values, secrets = store.without_secrets(row.id, row.values)
         withheld_names |= row.withheld(machine.environ)
         row.secrets = [name for name, _ in secrets]
         edits += [secret.edit for _, secret in secrets if secret.edit is not None]

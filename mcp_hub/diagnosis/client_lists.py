@@ -17,7 +17,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.exposure import rows_of
-from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.catalog_cache import CatalogCache
 
 Json = dict[str, Any]
 
@@ -33,17 +33,12 @@ def clients_to_report() -> list[Client]:
     return clients_with_hub(Machine.this()) or list(CLIENTS)
 
 
-def _read(path: Path) -> Config | None:
+def config_in(path: Path) -> Config | None:
+    """Returns the configuration in a file; None if there is none, or it is not valid."""
     try:
         return read_config(path, os.environ).config if path.exists() else None
     except (ConfigError, OSError):
         return None
-
-
-def kept_catalogs(path: Path) -> CatalogCache:
-    """Returns where a hub with this configuration keeps the lists of its servers."""
-    config = _read(path)
-    return CatalogCache((config and config.cache_dir) or default_directory())
 
 
 def listed_by_client(path: Path) -> dict[str, Json]:
@@ -53,7 +48,7 @@ def listed_by_client(path: Path) -> dict[str, Json]:
     be used.
     """
     clients = clients_with_hub(Machine.this())
-    config = _read(path) if clients else None
+    config = config_in(path) if clients else None
     if config is None:
         return {}
     try:
@@ -66,7 +61,7 @@ def listed_by_client(path: Path) -> dict[str, Json]:
 @asynccontextmanager
 async def hub_of_kept_catalogs(config: Config) -> AsyncIterator[Engine]:
     """Runs a hub of the servers whose lists were kept. It starts none of them, if it ends within some seconds."""
-    cache = CatalogCache(config.cache_dir or default_directory())
+    cache = CatalogCache.of(config)
     # A server with a kept catalog is started only after some seconds; any other would start at once.
     servers = tuple(server for server in config.servers if server.enabled and cache.size(server))
     async with Engine(config.model_copy(update={"servers": servers}), kept=cache) as hub:

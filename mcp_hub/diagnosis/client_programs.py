@@ -173,7 +173,7 @@ def clients_section(config: Config | None, machine: Machine) -> Section:
             findings.append(fail(about, printable(f"{file.path}: {file.problem}", 1000), codes.CLIENT_FILE_BROKEN))
         elif file.hubs and file.client is not None:
             entries += [_HubEntry(file.client, hub, file.path) for hub in file.hubs]
-            findings += _duplicates(about, file, config)
+            findings += _duplicates(about, file, config, machine)
         else:
             findings.append(ok(about, f"does not start the hub; {_install_hint(file)}"))
     for row in in_parallel(lambda entry: list(_entry(entry, config, machine)), entries):
@@ -188,9 +188,10 @@ def _install_hint(file: ClientFile) -> str:
     return f"mcp-hub install {file.client.id} puts it there" if file.client is not None else "mcp-hub install"
 
 
-def _duplicates(about: str, file: ClientFile, config: Config | None) -> Iterator[Finding]:
+def _duplicates(about: str, file: ClientFile, config: Config | None, machine: Machine) -> Iterator[Finding]:
     """Yields a finding for each server that a client starts itself although the hub serves it."""
-    server_ids = {identity_of(server): server.id for server in config.servers if server.enabled} if config else {}
+    servers = [server for server in config.servers if server.enabled] if config else []
+    server_ids = {identity_of(server, machine.environ): server.id for server in servers}
     for server in file.servers:
         if server.on and not server.is_hub and server.identity is not None and server.identity in server_ids:
             served_as = printable(server_ids[server.identity])

@@ -24,7 +24,7 @@ from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, name_of
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
-from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 
 MAX_WORD: Final = 4000
@@ -88,9 +88,8 @@ class ServerReport(msgspec.Struct, frozen=True):
 async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[None]]) -> ServerReport:
     """Connects to every server and returns the results. `connect(hub)` waits until each has succeeded or failed."""
     config = loaded.config
-    async with Engine(config) as hub:
+    async with Engine(config, kept=CatalogCache.of(config)) as hub:
         await connect(hub)
-        _keep_catalogs(hub)
         redaction = Redactor(secrets_of(config))
         facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
         items = trust_findings(hub) + [
@@ -113,17 +112,6 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         tokens = token_costs(hub, count_calls(config))
         unmatched = await hub.name_check.unmatched()
         return ServerReport(facts, items, unmatched, left_out, listed, rewritten, tokens, broken or bool(left_out))
-
-
-def _keep_catalogs(hub: Engine) -> None:
-    """Keeps what the servers list, so that the first start of a client has it at once."""
-    config = hub.generation.config
-    cache = CatalogCache(config.cache_dir or default_directory())
-    for upstream in hub.upstreams.values():
-        agreement = upstream.agreement
-        if agreement is not None and upstream.state in CONNECTED_STATES and not upstream.lists.shortfalls:
-            lists = {kind.name: upstream.lists.items.get(kind, []) for kind in KINDS}
-            cache.save(upstream.server, agreement.to_cache(lists))
 
 
 def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:

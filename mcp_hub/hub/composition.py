@@ -46,7 +46,7 @@ from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.transport.children import Children
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.attribution import ClientRegistry
-from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.lifecycle import StartLimiter
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 from mcp_hub.version import VERSION
@@ -114,7 +114,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         return profile_of(caller) is None or upstream in catalogs.of(caller).upstreams
 
     def identity_key() -> bytes | None:
-        return (cache or CatalogCache(config.cache_dir or default_directory())).secret("hub")
+        return (cache or CatalogCache.of(config)).secret("hub")
 
     services = SharedServices(
         info=info,

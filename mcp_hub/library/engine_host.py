@@ -37,7 +37,7 @@ from mcp_hub.servers.local.in_process import (
     written_arguments,
 )
 from mcp_hub.upstream import Upstream
-from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.version import VERSION
 
 Json = dict[str, Any]
@@ -151,7 +151,7 @@ class EngineHost:
         log = CALL_LOG.of(self.config)
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
-        cache = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
+        cache = CatalogCache.of(self.config) if self.config.path is not None else None
         self._facts = _facts()
         hub = Engine(
             self.config,

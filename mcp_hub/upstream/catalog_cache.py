@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.config.models import RULES_OF_LISTS, Server
+from mcp_hub.config.models import RULES_OF_LISTS, Config, Server
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import KINDS
 from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
@@ -64,6 +64,11 @@ class CatalogCache:
         self._files = PrivateDirectory(directory)
         self._secret: bytes | None = None
         self._writes = PendingWrites()
+
+    @classmethod
+    def of(cls, config: Config) -> CatalogCache:
+        """Returns the cache in the directory that a configuration names, or in the default one."""
+        return cls(config.cache_dir or default_directory())
 
     def load(self, server: Server, declared: Json | None = None) -> CachedCatalog | None:
         """Returns what is cached for exactly this entry; None if there is nothing usable.

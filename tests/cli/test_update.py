@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED
+from mcp_hub.hub.composition import load_config
+from mcp_hub.upstream.catalog_cache import CatalogCache
 from tests.cli.person import Person
 from tests.fakes.client import FAKE
 from tests.registry.loopback import Loopback, listing, pypi
@@ -46,6 +48,23 @@ def test_update_compares_newer_versions_and_writes_them_in_one_edit(person: Pers
     assert person.config.read_bytes().replace(b'"', b"'") == after.replace(b'"', b"'")
     assert person.run("undo", "--yes") == OK
     assert person.config.read_bytes() == before
+
+
+def test_update_keeps_the_lists_that_it_has_seen_for_the_next_start(person: Person, loopback: Loopback) -> None:
+    publish_pypi(loopback, "small-server", {"1.0.0": OLD, "1.1.0": NEW})
+    person.writes("servers:\n  python:\n    command: uvx\n    args: [small-server@1.0.0]\n")
+    assert kept_tools(person) is None
+    assert person.run("update", "--yes") == OK
+    assert kept_tools(person) == set(NEW)
+    assert person.run("undo", "--yes") == OK
+    assert kept_tools(person) == set(OLD)
+
+
+def kept_tools(person: Person) -> set[str] | None:
+    """The tools that a hub with the configuration lists at its start, before its server has answered."""
+    config = load_config(person.config)
+    cached = CatalogCache.of(config).load(config.servers[0])
+    return None if cached is None else {tool["name"] for tool in cached.lists["tools"]}
 
 
 def test_a_newer_version_that_fails_is_not_used(person: Person, loopback: Loopback) -> None:
