@@ -20,7 +20,7 @@ from mcp_hub.policy.quotas import Quotas
 from mcp_hub.registry.sources import Seed
 from mcp_hub.security import Principal
 from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules
-from tests.diagnosis.looking import configured, said
+from tests.diagnosis.looking import configured, said, written
 from tests.fakes.client import HUB, PATIENCE, fake
 
 
@@ -111,3 +111,10 @@ def test_a_file_with_a_secret_that_others_can_read_is_remarked_on(
     config = configured(tmp_path, {"up": fake(env=env)})
     config.chmod(mode)
     assert said("check", "--config", str(config)).err.count(codes.SECRET_IN_PLAIN) == told
+
+
+def test_a_call_of_a_blacklisted_tool_names_the_line_of_the_blacklist(tmp_path: Path) -> None:
+    servers = json.dumps({"up": fake()})
+    config = written(tmp_path, f"servers: {servers}\n\nblacklist:\n  - up/echo\n")
+    done = said("call", "up__echo", "--explain", "--config", str(config))
+    assert (done.code, "servers.yaml:3" in done.err) == (2, True)
