@@ -25,6 +25,8 @@ PLAIN_SECRET_ADVICE: Final = (
 
 _PATH: Final = re.compile(r"(?:\.{0,2}/|~/|[A-Za-z]:\\)[\w.@~ /\\-]*")
 _PLACEHOLDER: Final = re.compile(r"<.*>|(?:your|my|enter|insert)[_ -].*|x+|\*+|\.+|…|change[_-]?me|todo", re.IGNORECASE)
+_REFERENCE: Final = re.compile(r"\$\{(?:(?!:-)[^{}])*\}|\$\w+|\{env:\w+\}")
+"""A value that is one variable of any client, without a default."""
 _SCHEME: Final = re.compile(r"\A\s*(?:(?:bearer|basic|token|apikey) +)?", re.IGNORECASE)
 _SETTING: Final = re.compile(r"true|false|yes|no|on|off|none|null|auto|\d{1,3}|", re.IGNORECASE)
 _WORD: Final = re.compile(r"[a-z]{1,12}\d?|\d{1,8}", re.IGNORECASE)
@@ -196,13 +198,14 @@ def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
         return
     for key, value in tree.items():
         if isinstance(value, str):
-            if is_secret_key(key) and not value.startswith("$"):
+            if is_secret_key(key) and _REFERENCE.fullmatch(value) is None:
                 yield value
             yield from _in_text(value)
         elif isinstance(value, dict) and key in _ENVIRONMENTS | _HEADERS:
             secrets_in = _of_variable if key in _ENVIRONMENTS else _of_header
             for name, text in value.items():
-                if isinstance(text, str) and not text.startswith(("$", "{env:")) and _PATH.fullmatch(text) is None:
+                is_shown = not isinstance(text, str) or _REFERENCE.fullmatch(text) or _PATH.fullmatch(text)
+                if not is_shown:
                     yield from secrets_in(name, text)
         yield from secret_texts(value, depth + 1)
 

@@ -197,7 +197,7 @@ def test_a_diff_shows_which_variable_or_file_a_secret_comes_from(tmp_path: Path,
     assert f"+{line}" in text
 
 
-@pytest.mark.parametrize("value", ["${TOKEN:-hunter22}", "${hunter22"])
+@pytest.mark.parametrize("value", ["${TOKEN:-hunter22}", "${hunter22", "${TOKEN}hunter22", "$-hunter22!"])
 def test_a_diff_hides_a_secret_beside_a_reference(tmp_path: Path, value: str) -> None:
     entry = f"servers:\n  a:\n    command: x\n    env:\n      PASSWORD: {value}"
     text = "\n".join(Edit(tmp_path / "servers.yaml", None, entry.encode()).diff())
