@@ -134,7 +134,7 @@ def test_a_server_starts_without_a_capability_that_is_not_set(
     claude_code(person, {"mine": server(seen)})
     assert person.run("import", "--yes") == OK
     monkeypatch.delenv("SSH_AUTH_SOCK")
-    assert person.run("check", "--strict") == OK
+    assert person.run("check") == OK
     assert "SSH_AUTH_SOCK" not in variables(seen)
     assert variables(seen)["KUBECONFIG"] == CAPABILITIES["KUBECONFIG"]
     person.writes(json.dumps({"servers": {"mine": {**server(seen), "env": {"NO_SUCH_KEY": "${NO_SUCH_KEY}"}}}}))
