@@ -35,7 +35,7 @@ FLOORS = {
 """Package -> (the first version that may be used, why)."""
 OTHER_LINES = {
     (f"tests/peers/python/{name}.lock", "mcp"): "1.28.1"
-    for name in ("mcp1", "servers1", "agentscope1", "agentscope1_newest", "agentscope2", "langchain")
+    for name in ("mcp1", "servers1", "agentscope1", "agentscope1_newest", "agentscope2", "agently40", "langchain")
 }
 """A peer of an older line has the floor of that line."""
 NPM_FLOORS = {
