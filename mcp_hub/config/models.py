@@ -101,7 +101,7 @@ class Deadlines(Frozen):
     write: Duration = WRITE_DEADLINE
     """The time until a server has read one message from the pipe."""
     call: Duration = CALL_DEADLINE
-    """The time for one call in total, with the wait for the connection and retries. The fallback comes after it."""
+    """The time for one call in total, with the wait for the connection, retries and the fallback."""
     idle: Duration | None = None
     """The time for one call without a progress notification. None: only `call` applies."""
 

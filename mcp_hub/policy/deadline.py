@@ -75,6 +75,7 @@ class TimeLimit:
         "_suspended",
         "_task",
         "deadline",
+        "ends_attempt",
         "expired",
     )
 
@@ -94,6 +95,8 @@ class TimeLimit:
         self._is_closed = False
         self.expired = False
         """Whether it has cancelled its task."""
+        self.ends_attempt = False
+        """Whether it holds for the attempt of the server alone, if the hub can answer in its place."""
         self.deadline: float | None = (when := loop.time() + seconds)
         self._arm(seconds, when)
 
@@ -180,6 +183,7 @@ class DeadlinePolicy(Policy):
         idle = rules.idle_timeout if rules.idle_timeout is not None else deadlines.idle
         self._loop = self._loop or asyncio.get_running_loop()
         scope = TimeLimit(total, self._loop)
+        scope.ends_attempt = rules.timeout is not None
         try:
             with scope:
                 call.deadlines.append(scope)
@@ -202,6 +206,7 @@ class DeadlinePolicy(Policy):
     async def _run_idle(self, idle: float, call: Call, call_next: Next) -> Json:
         """Runs the call as long as it reports progress at least every `idle` seconds. Raises DeadlineExceeded."""
         scope = TimeLimit(idle)
+        scope.ends_attempt = True
         relay = call.on_progress
 
         def on_progress(params: Json) -> None:

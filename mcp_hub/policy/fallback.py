@@ -21,7 +21,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, without_output_schema
 from mcp_hub.policy.breaker import CircuitOpen
-from mcp_hub.policy.deadline import DeadlinePolicy
+from mcp_hub.policy.deadline import DeadlinePolicy, TimeLimit
 from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.patterns import WILDCARDS
 from mcp_hub.policy.rule_names import RuleNames
@@ -124,7 +124,8 @@ class FallbackPolicy(Policy):
             return await call_next(call)
         result: Json | None = None
         failure: Exception | None = None
-        with suspended(call.deadlines):  # they hold for the server's attempt, and must leave time for the page
+        of_attempt = [limit for limit in call.deadlines if isinstance(limit, TimeLimit) and limit.ends_attempt]
+        with suspended(of_attempt):  # they must leave time for the page
             try:
                 result = await self._attempt(call, call_next)
             except (CallError, UpstreamAnswered) as error:

@@ -405,7 +405,7 @@ class Upstream:
             program = envelope.program if envelope is not None else ""
             cause = session.attribution.call(caller, asker, on_log, questions, program)
             if session.first_roots is not None:
-                await session.ready_for_call(cause)
+                await session.ready_for_call(cause, method)
             with cause:
                 result = await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause

@@ -363,13 +363,15 @@ class UpstreamSession:
                 await asyncio.shield(self.close())
                 raise
 
-    async def ready_for_call(self, call: AttributedCall) -> None:
+    async def ready_for_call(self, call: AttributedCall, method: str) -> None:
         """Waits until the server has applied the client's roots, if it asks for them at once.
 
-        If it asked when there was no call to carry the question, it is made to ask again, within this one. An answer
-        to a ping, or to any request, shows that the server runs: on a busy machine, time alone does not.
+        If it asked when there was no call to carry the question, it is made to ask again within the first call of a
+        tool; few clients expect a question in answer to other requests. An answer to a ping, or to any request, shows
+        that the server runs: on a busy machine, time alone does not.
         """
-        if (roots := self.first_roots) is None or (roots.is_refused and call.asker is None):
+        carries = call.asker is not None and method == TOOLS.act_method
+        if (roots := self.first_roots) is None or (roots.is_refused and not carries):
             return
         async with roots.turn:
             if self.first_roots is None:
@@ -378,7 +380,7 @@ class UpstreamSession:
                 if roots.is_pending and self.peer.received_count == self._heard_at_first:
                     await self._ping()
                 is_answered = await roots.answered() if roots.is_pending else False
-                if roots.is_refused and call.asker is not None:
+                if roots.is_refused and carries:
                     roots.expect()
                     await self.announce(ROOTS_CHANGED)
                     await self._ping()
@@ -386,7 +388,8 @@ class UpstreamSession:
                 if is_answered:
                     await self._ping()
                     await asyncio.sleep(ROOTS_WAIT)
-            self.first_roots = None
+            if carries or not roots.is_refused:
+                self.first_roots = None
 
     async def _ping(self) -> None:
         """Waits at most PROBE_WAIT until the server answers a ping; an error is an answer."""

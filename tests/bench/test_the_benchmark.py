@@ -126,9 +126,9 @@ def test_the_benchmark_parses_events_the_same_in_any_segmentation(size: int, end
 
 PATH_LINE = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", re.MULTILINE)
 BOUNDS = {
-    "tools/call over stdio": (90, 30),
+    "tools/call over stdio": (90, 32),
     "tools/call over HTTP": (115, 37),
-    "tools/list over HTTP": (47, 18),
+    "tools/list over HTTP": (47, 20),
 }
 """The most frames and files on the path of a request."""
 

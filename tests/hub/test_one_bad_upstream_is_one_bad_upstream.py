@@ -159,7 +159,7 @@ async def test_a_call_times_out_and_the_next_call_uses_the_same_session(tmp_path
         pid = await client.text("up__pid")
         result = await client.call("up__sleep", {"seconds": 60})
         assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
-        assert "servers.up.deadlines.call" in result["content"][0]["text"]
+        assert "servers.up.timeout" in result["content"][0]["text"]
         assert await client.text("up__pid") == pid
 
 

@@ -11,7 +11,7 @@ import pytest
 from mcp_hub.config.credentials import OAuthSettings
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.secret_values import secrets_of
-from tests.config.written import only, read, refused
+from tests.config.written import only, read, refused, switched_off
 
 URL = "https://mcp.example/"
 SECRET = "canary-secret-14142"
@@ -80,9 +80,9 @@ def test_an_auth_setting_other_than_oauth_starts_no_sign_in(tmp_path: Path, auth
         ("oauth", {"url": None, "command": "x"}),
     ],
 )
-def test_contradictory_auth_settings_are_refused_with_their_place(tmp_path: Path, auth: Any, entry: Any) -> None:
-    lines = refused(tmp_path, written(auth, **entry), "servers.json")
-    assert all(line.startswith("servers.json:1: servers.a.auth") for line in lines), lines
+def test_contradictory_auth_settings_switch_the_server_off(tmp_path: Path, auth: Any, entry: Any) -> None:
+    (line,) = switched_off(tmp_path, written(auth, **entry), "servers.json")
+    assert line.startswith("servers.json:1: servers.a: is switched off: auth"), line
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:1/mcp", URL])

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_hub.errors import UpstreamAnswered
-from mcp_hub.protocol.frames import FrameError, Message, decode
+from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
+from mcp_hub.protocol.frames import FrameError, Message, decode, number_of
 from mcp_hub.transport import LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.transport.peer import MAX_BACKGROUND, Peer
 from tests.fakes.offers import nothing_offered
@@ -128,8 +128,16 @@ class Conversation:
 
     def say(self, message: Message) -> None:
         """Delivers an answer, and records its expected effect."""
-        before, answer_id = self.peer.stray, message.get("id")
-        waiting = self.peer._pending.get(answer_id) if isinstance(answer_id, int | str) else None
+        before, answer_id = self.peer.stray, number_of(message.get("id"))
+        error, pending = message.get("error"), self.peer._pending
+        if (
+            answer_id is None
+            and isinstance(error, dict)
+            and error.get("code") != METHOD_NOT_FOUND
+            and len(pending) == 1
+        ):
+            (answer_id,) = pending  # an error without an id means the only request
+        waiting = pending.get(answer_id) if type(answer_id) is int else None
         is_awaited = waiting is not None and not waiting.future.done()
         self.peer.received(message)
         assert self.peer.stray == before + (not is_awaited), "an answer to nobody is not counted, or one to somebody is"

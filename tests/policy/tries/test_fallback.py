@@ -208,7 +208,6 @@ async def test_a_fallback_does_not_delay_other_calls(tmp_path: Path) -> None:
     [
         ({"tools": {"scr*": {"timeout": "300ms"}}}, "servers.c.tools.scr*.timeout"),
         ({"tools": {"scrape": {"idle_timeout": "300ms"}}}, "servers.c.tools.scrape.idle_timeout"),
-        ({"timeout": "300ms"}, "servers.c.timeout"),
         ({"deadlines": {"idle": "300ms"}}, "servers.c.deadlines.idle"),
     ],
 )

@@ -146,7 +146,7 @@ async def test_no_slot_is_lost_or_granted_twice_in_any_order_of_events() -> None
     while alive := [key for key, task in desk.tasks.items() if not task.done()]:
         await desk.leave(alive[0])
     slots = desk.policy._slots["a"]
-    assert (slots._in_use, slots.waiting.size, len(slots._of_caller)) == (0, 0, 0)
+    assert (slots.in_use, slots.waiting.size) == ({}, 0)
     assert not slots.waiting._principals
 
 

@@ -89,7 +89,7 @@ async def test_the_hubs_own_skills_have_manifests_and_follow_their_files(tmp_pat
     skill(tmp_path / "skills/loud", "LOUD WORDS")
     async with hub_client(tmp_path, {}, skills="skills") as opened:
         assert opened.server_capabilities is not None
-        assert opened.server_capabilities.extensions == {EXTENSION: {}}
+        assert opened.server_capabilities.extensions == {EXTENSION: {"directoryRead": True}}
         (listed_skill,) = await opened.list_skills()  # a skill that no client accepts is served as resources only
         assert listed_skill.frontmatter.root == {"name": "pdf", "description": "Fill in forms.", "version": 1.1}
         assert await opened.get_skill(listed_skill.uri) == listed_skill
