@@ -47,7 +47,7 @@ PATIENCE: Final = 120.0
 """Seconds that a command may take."""
 MAX_OUTPUT: Final = 1 << 20
 ROWS, COLUMNS = 50, 100
-QUESTION: Final = b"[y/N] "
+QUESTION: Final = (b"[y/N] ", b"[Y/n] ")
 ERASE_LINE: Final = "\x1b[2K"
 CONTROL: Final = re.compile(
     r"\n|\r|\x1b\[2K|\x1b\[\?\d+[hl]|\x1b\[(?P<up>\d*)A|(?P<text>(?:\x1b\[[\d;]*m|[^\x1b\n\r])+)"
