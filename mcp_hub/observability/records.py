@@ -95,7 +95,7 @@ class RecordFile:
 
     def _rotate(self, fd: int) -> int:
         """Returns the descriptor to write to. It is the same one as long as a file cannot be renamed."""
-        with _locked(fd) as is_alone:
+        with _locked(self.path.parent) as is_alone:
             if is_alone and self._is_current(fd):
                 if sys.platform == "win32":
                     self.close()
@@ -127,23 +127,27 @@ def _make_private(fd: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked(fd: int) -> Iterator[bool]:
-    """Tries to lock the file for the block; yields whether nobody else is rotating it."""
+def _locked(directory: Path) -> Iterator[bool]:
+    """Tries to lock a directory for the block; yields whether nobody else rotates a file there.
+
+    A lock of the file would not do: another process may rotate the next one while the older ones are still renamed.
+    """
     if sys.platform == "win32":  # a file that another hub has open cannot be renamed there anyway
         yield True
         return
     import fcntl
 
+    fd = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        yield False
-        return
+        is_alone = False
+    else:
+        is_alone = True
     try:
-        yield True
+        yield is_alone
     finally:
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)  # which unlocks it
 
 
 PIECE: Final = getattr(select, "PIPE_BUF", 4096)

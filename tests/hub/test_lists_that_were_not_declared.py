@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -32,7 +33,8 @@ def asked(directory: Path) -> dict[str, int]:
 async def test_a_list_that_was_not_declared_and_answers_is_announced_offered_and_used(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": server(tmp_path, TOOLS_ALONE)}) as client:
         assert "up__echo" in await client.tool_names()
-        await client.notified("notifications/prompts/list_changed")
+        if not (await client.request("prompts/list"))["prompts"]:
+            await client.notified("notifications/prompts/list_changed")
         prompts = (await client.request("prompts/list"))["prompts"]
         assert [prompt["name"] for prompt in prompts] == ["up__greet"]
         answer = await client.request("prompts/get", {"name": "up__greet", "arguments": {"who": "you"}})
@@ -73,9 +75,11 @@ async def test_a_caller_with_a_session_of_its_own_keeps_a_list_that_was_not_decl
         await client.request("initialize", params)
         client.notify("notifications/initialized")
         await client.tool_names()
-        await client.notified("notifications/prompts/list_changed")
-        await client.text("up__grow")  # on its own session, whose lists are fetched then
-        await client.notified("notifications/tools/list_changed")
-        assert "up__grown" in await client.tool_names()
+        async with asyncio.timeout(PATIENCE):
+            while not (await client.request("prompts/list"))["prompts"]:
+                await asyncio.sleep(0.01)
+            await client.text("up__grow")  # on its own session, whose lists are fetched then
+            while "up__grown" not in await client.tool_names():
+                await asyncio.sleep(0.01)
         assert [prompt["name"] for prompt in (await client.request("prompts/list"))["prompts"]] == ["up__greet"]
         assert sum(asked(tmp_path).values()) >= len(UNDECLARED)

@@ -39,8 +39,10 @@ KINDS: Final = {"members", "member", "changes", "newest", "owner", "state", "wat
 
 async def corrupt(redis: Redis, key: bytes, command: tuple[str | bytes | int, ...]) -> None:
     """Puts the value of a command in the place of a key's."""
-    await redis.delete(key)
-    await redis.execute_command(*(key if part == "KEY" else part for part in command))  # type: ignore[no-untyped-call]
+    async with redis.pipeline() as both:  # so that no replica puts a value of its own between them
+        both.delete(key)
+        both.execute_command(*(key if part == "KEY" else part for part in command))  # type: ignore[no-untyped-call]
+        await both.execute()
 
 
 async def corrupt_content(redis: Redis, key: bytes, number: str | bytes) -> None:
