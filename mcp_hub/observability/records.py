@@ -137,7 +137,11 @@ def _locked(directory: Path) -> Iterator[bool]:
         return
     import fcntl
 
-    fd = os.open(directory, os.O_RDONLY)
+    try:
+        fd = os.open(directory, os.O_RDONLY)
+    except PermissionError:  # it may be written but not read; the file must not grow without a bound
+        yield True
+        return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
