@@ -25,6 +25,10 @@ export function watchControls() {
 }
 
 function note() {
+  // Marked at once, not with the next frame: until then a key or click would be dropped though the control looked alive.
+  for (const control of document.querySelectorAll(CONTROLS)) {
+    if (!places.has(control)) control.setAttribute("aria-disabled", "true");
+  }
   changed = true;
   schedule();
 }
