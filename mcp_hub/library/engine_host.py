@@ -121,6 +121,8 @@ class CallOutcome:
     """Whether `value` may be used in place of `result`."""
     raised: BaseException | None = None
     """What a function of this program raised."""
+    definition: Json | None = None
+    """The tool's entry in `tools/list`; None if it is not listed."""
 
 
 class EngineHost:
@@ -180,10 +182,16 @@ class EngineHost:
         """Applies `edit` to the configuration. Raises ConfigError, and changes nothing then."""
         async with self._change_lock:
             config = edit(self.config)
-            if self._hub is not None:
-                await self._hub.renew(config)
-            self.config = config
-            self._choose_checks(config)
+            if config is not self.config:
+                await self._renew(config)
+
+    async def _renew(self, config: Config) -> None:
+        """Changes to a configuration. `_change_lock` must be held."""
+        facts = _facts()
+        if self._hub is not None:
+            await self._hub.renew(config)
+        self.config, self._facts = config, facts
+        self._choose_checks(config)
 
     async def functions_changed(self, id: str) -> None:
         """Lists the functions of this program again if the engine runs."""
@@ -298,6 +306,7 @@ class EngineHost:
                 arguments = {str(name): value for name, value in arguments.items()}  # as in every object of JSON
             route = Route(server, TOOLS, tool)
             listed = hub.catalog.exposed(route)
+            definition = hub.catalog.entry(TOOLS, listed or "")
             exposed = listed or expose(upstream.server.namespace, tool)
             direct_call = direct if upstream.server.functions is not None else None
             shown_arguments = written_arguments(arguments) if direct_call is None else direct_call.to_json(arguments)
@@ -307,14 +316,17 @@ class EngineHost:
             if label is not None:
                 call.exposed, call.label, call.in_any_group = label
             if direct_call is None:
-                return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
+                result = await hub.act(call, listed=listed is not None)
+                # The call may have connected to the server, or the tool may be gone meanwhile.
+                definition = definition or hub.catalog.entry(TOOLS, hub.catalog.exposed(route) or "")
+                return CallOutcome(call, result, None, definition=definition)
             call.objects, call.nested, call.raised = direct_call.objects, direct_call.nested, direct_call.raised
             with self.functions.called(direct_call) as key:
                 params["_meta"] = {DIRECT: key}
                 result = await hub.act(call, listed=listed is not None)
             same = direct_call.result is not None and _visible_content(result) == _visible_content(direct_call.result)
-            value, raised = direct_call.value if same else None, next(iter(direct_call.raised), None)
-            return CallOutcome(call, result, None, value, same, raised)
+            value, raised = direct_call.value if same else None, next(reversed(direct_call.raised), None)
+            return CallOutcome(call, result, None, value, same, raised, definition)
         except NotJson as error:
             refusal = InvalidParameters(
                 f"The arguments of {tool!r} cannot be sent: {error}", server=server, executed=False
@@ -352,9 +364,10 @@ class EngineHost:
     async def _current(self) -> Engine:
         """Returns the engine, renewed if the program's `_facts` have changed."""
         hub = await self.hub()
-        if (facts := _facts()) != self._facts:
-            self._facts = facts
-            await self.change(lambda config: config)
+        if _facts() != self._facts:
+            async with self._change_lock:  # others that call at the same time wait for the same
+                if _facts() != self._facts:
+                    await self._renew(self.config)
         return hub
 
     async def inactive_group(self, exposed: str) -> str | None:

@@ -68,7 +68,7 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     @hub.setter
     def hub(self, hub: Hub) -> None:
         self._hub, self.browser_session = hub, None
-        self._keep_blacklist()
+        self._keep_blacklist(self._applied_blacklist)
 
     def serve(
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None

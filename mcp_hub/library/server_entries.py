@@ -21,7 +21,7 @@ FUNCTIONS: Final = "local"
 def make_server(name: str, entry: Mapping[str, Any] | Server, literal: bool) -> Server:
     """Returns the server of a configuration entry. Raises ConfigError if the entry is invalid."""
     if isinstance(entry, Server):
-        return entry
+        return entry.model_copy(update={"id": name})
     return config_of({"servers": {name: dict(entry)}}, literal=literal).servers[0]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import BaseTool, IToolExecutor, IToolManager, ToolExecutor, ToolManager
+from mcp_hub import BaseTool, Hub, IToolExecutor, IToolManager, ToolExecutor, ToolManager
 from tests.fakes.client import fake, write_config
 
 
@@ -147,3 +147,15 @@ def test_every_call_is_logged_without_secrets(manager: ToolManager, caplog: pyte
 
 def test_an_executor_accepts_a_hub(manager: ToolManager, tmp_path: Path) -> None:
     assert ToolExecutor(manager.hub).execute("calculate", {"a": 2, "b": 2}).output == 4
+
+
+def test_a_result_is_not_lost_if_its_server_is_removed_during_the_call() -> None:
+    with Hub() as hub:
+
+        @hub.tool
+        def last_act() -> dict[str, int]:
+            """Remove the server of this function."""
+            hub.remove_server_sync(hub.functions or "")
+            return {"result": 1}
+
+        assert ToolExecutor(hub).execute("last_act").output == {"result": 1}

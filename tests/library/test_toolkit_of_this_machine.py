@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,18 @@ async def test_the_built_in_text_file_server_reads_the_programs_policy_variable_
             outcome = await toolkit.hub.call("raw", "view_text_file", {"file_path": str(file)})
             outcomes.append((outcome["_meta"]["policy"], outcome["_meta"]["blocked"]))
     assert outcomes == [("allow", False), ("deny", True), ("warn", False), ("deny", True)]
+
+
+async def test_calls_at_once_all_get_the_policy_that_the_program_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "a.txt").write_text("one\n")
+    async with Toolkit(config={"servers": {"raw": {"builtin": "text_files"}}}) as toolkit:
+        for policy in ("allow", "deny"):
+            monkeypatch.setenv(RAW_TEXT_VARIABLE, policy)
+            calls = (toolkit.hub.call("raw", "view_text_file", {"file_path": str(file)}) for _ in range(3))
+            outcomes = await asyncio.gather(*calls)
+            assert [outcome["_meta"]["policy"] for outcome in outcomes] == [policy] * 3
 
 
 async def test_child_programs_end_with_their_call_and_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

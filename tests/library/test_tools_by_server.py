@@ -289,6 +289,44 @@ def test_servers_that_the_program_adds_changes_and_removes_count_at_once() -> No
         assert call(manager, "odd", "echo")["error"] == "Server 'odd' not found."
 
 
+def test_calls_at_once_all_wait_for_what_the_program_has_changed() -> None:
+    async def at_once(server: str) -> list[Json]:
+        return await asyncio.gather(*(manager.execute_tool_call(server, "echo", {"text": "x"}) for _ in range(3)))
+
+    with ToolManager([named("first")]) as manager:
+        assert call(manager, "first", "echo", {"text": "x"})["result"] == "x"
+        manager.server_dict["late"] = fake()
+        assert [answer.get("result") for answer in asyncio.run(at_once("late"))] == ["x", "x", "x"]
+        manager.tool_blacklist.add(("first", "echo"))
+        refusal = "Tool 'echo' on server 'first' is blacklisted."
+        assert [answer.get("error") for answer in asyncio.run(at_once("first"))] == [refusal] * 3
+
+
+def test_a_blacklist_holds_after_the_call_that_would_have_applied_it_was_cancelled() -> None:
+    async def cancelled_call() -> None:
+        running = asyncio.create_task(manager.execute_tool_call("first", "echo", {"text": "x"}))
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    with ToolManager([named("first")]) as manager:
+        assert call(manager, "first", "echo", {"text": "x"})["result"] == "x"
+        manager.tool_blacklist.add(("first", "echo"))
+        asyncio.run(cancelled_call())
+        assert "blacklisted" in call(manager, "first", "echo", {"text": "x"})["error"]
+
+
+def test_servers_that_the_program_takes_out_stay_out_until_it_puts_them_back(tmp_path: Path) -> None:
+    with ToolManager([named("given")], config=write_config(tmp_path, {"configured": fake()})) as manager:
+        for name in ("given", "configured"):
+            params = manager.server_dict.pop(name)
+            for _ in range(2):
+                assert call(manager, name, "echo", {"text": "x"})["error"] == f"Server '{name}' not found."
+            manager.server_dict[name] = params
+            assert call(manager, name, "echo", {"text": "x"})["result"] == "x"
+
+
 class Careful(ToolManager):
     def __init__(self, *args: Any, **options: Any) -> None:
         self.logged: list[str] = []
@@ -311,6 +349,18 @@ def test_a_subclass_extends_the_guard_and_the_log() -> None:
         assert call(manager, "one", "echo", {"text": "a secret"})["result"] == HF_SENTENCE
         assert call(manager, "one", "echo", {"text": "x"})["result"] == "x"
         assert manager.logged == ["Tool Call Blocked", "Tool Call Start", "Tool Call Success"]
+
+
+class Wary(ToolManager):
+    def _is_huggingface_dataset_or_space_url(self, url: Any) -> bool:
+        return super()._is_huggingface_dataset_or_space_url(url) or "answers" in str(url)
+
+
+def test_a_subclass_extends_the_guard_by_what_it_says_of_urls() -> None:
+    with Wary([named("one")]) as manager:
+        url = "https://example.com/answers"
+        assert call(manager, "one", "scrape", {"url": url})["result"] == HF_SENTENCE
+        assert call(manager, "one", "echo", {"text": url})["result"] == url
 
 
 def test_duplicate_names_and_invalid_arguments_are_refused() -> None:

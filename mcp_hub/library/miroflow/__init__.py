@@ -178,12 +178,16 @@ class ToolsByServer:
         """The blacklist that the hub has."""
         self._blacklist_key, self._settings_key = object(), object()
         self.hub.edit_unstarted(functools.partial(_with_blacklist, frozenset(), self._applied_blacklist))
-        self._keep_blacklist()
+        self._keep_blacklist(self._applied_blacklist)
         self._timeout, self._checks = timeout, check_arguments
         self._applied_servers = dict(self.server_dict)
         """The servers that the hub has."""
+        self._taken = set(self.server_dict)
+        """Names of `server_configs` that were put into `server_dict`, from which the program may delete them."""
+        self._own = {server.id for server in self.hub.config.servers}
+        """Names of servers of the hub that those of `server_dict` may replace."""
         for name, params in self.server_dict.items():
-            if (server := self._usable(name, params)) is not None:
+            if name not in self._own and (server := self._usable(name, params)) is not None:
                 self.hub.edit_unstarted(functools.partial(with_server, server))
         if timeout is not None or not check_arguments:
             edit = functools.partial(with_call_settings, timeout, check_arguments)
@@ -191,16 +195,16 @@ class ToolsByServer:
             self.hub.keep_edit(self._settings_key, edit)
 
     def _usable(self, name: str, params: Any) -> Server | None:
-        """Returns the server to add; None if the hub's configuration has it, or if its params are not usable."""
-        if isinstance(params, Server):
-            return None
+        """Returns the server to add; None if its params are not usable."""
         try:
-            server = make_server(name, *entry_of(name, params))
-            if any(existing.id == name for existing in self.hub.config.servers if name not in self._applied_servers):
+            entry, literal = (params, True) if isinstance(params, Server) else entry_of(name, params)
+            server = make_server(name, entry, literal)
+            if name not in self._own and any(existing.id == name for existing in self.hub.config.servers):
                 raise ConfigError(f"there is a server {name!r} already; choose another name")
         except (TypeError, ConfigError) as error:
             self._unusable[name] = error
             return None
+        self._own.add(name)
         return with_settings(self._timeout, self._checks, server)
 
     # --- the task log ------------------------------------------------------------------------------------------
@@ -264,28 +268,34 @@ class ToolsByServer:
             self._log("error", "Unknown Parameter Type", f"Error: Unknown parameter type for server '{name}': {kind}")
 
     async def _apply_changes(self) -> None:
-        """Updates the hub if the program has changed `server_dict`, `server_configs` or `tool_blacklist`."""
-        for config in self.server_configs:
-            if config["name"] not in self._applied_servers:
-                self.server_dict.setdefault(config["name"], config["params"])
-        if self.server_dict != self._applied_servers:
-            former, self._applied_servers = self._applied_servers, dict(self.server_dict)
-            changed = {name for name in {*former, *self.server_dict} if former.get(name) != self.server_dict.get(name)}
-            for name in changed:
-                self._unusable.pop(name, None)
-            servers = [self._usable(name, self.server_dict[name]) for name in changed & self.server_dict.keys()]
-            await self.hub.edit(functools.partial(with_servers, changed, [server for server in servers if server]))
-        blacklist = frozenset(_pair(item) for item in self.tool_blacklist)
-        if blacklist == self._applied_blacklist:
-            return
-        former_blacklist, self._applied_blacklist = self._applied_blacklist, blacklist
-        self._keep_blacklist()
-        await self.hub.edit(functools.partial(_with_blacklist, former_blacklist, blacklist))
+        """Updates the hub if the program has changed `server_dict`, `server_configs` or `tool_blacklist`.
 
-    def _keep_blacklist(self) -> None:
+        Several calls at once all do this, so that none goes on before the hub has the changes.
+        """
+        for config in self.server_configs:
+            if config["name"] not in self._taken:
+                self._taken.add(config["name"])
+                self.server_dict.setdefault(config["name"], config["params"])
+        servers, blacklist = dict(self.server_dict), frozenset(_pair(item) for item in self.tool_blacklist)
+        former, former_blacklist = self._applied_servers, self._applied_blacklist
+        if servers == former and blacklist == former_blacklist:
+            return
+        changed = {name for name in {*former, *servers} if former.get(name) != servers.get(name)}
+        for name in changed:
+            self._unusable.pop(name, None)
+        usable = [server for name in servers if name in changed and (server := self._usable(name, servers[name]))]
+        self._keep_blacklist(blacklist)
+
+        def edit(config: Config) -> Config:
+            edited = _with_blacklist(former_blacklist, blacklist, with_servers(changed, usable, config))
+            return config if edited == config else edited  # another call has done it meanwhile
+
+        await self.hub.edit(edit)
+        self._applied_servers, self._applied_blacklist = servers, blacklist
+
+    def _keep_blacklist(self, blacklist: frozenset[tuple[str, str]]) -> None:
         """Makes the hub apply the blacklist to later configurations too."""
-        edit = functools.partial(_with_blacklist, frozenset(), self._applied_blacklist)
-        self.hub.keep_edit(self._blacklist_key, edit)
+        self.hub.keep_edit(self._blacklist_key, functools.partial(_with_blacklist, frozenset(), blacklist))
 
     # --- the guard ---------------------------------------------------------------------------------------------
 
@@ -294,9 +304,14 @@ class ToolsByServer:
         return isinstance(url, str) and _HUGGINGFACE.refuses(url) is not None
 
     def _should_block_hf_scraping(self, tool_name: str, arguments: Any) -> bool:
-        """Returns whether a call would scrape such a page. A subclass that overrides it blocks more than the guard."""
+        """Returns whether a call would scrape such a page. A subclass may override both, to block more."""
         url = arguments.get("url") if isinstance(arguments, Mapping) else None
         return tool_name in ("scrape", "scrape_website") and self._is_huggingface_dataset_or_space_url(url)
+
+    @property
+    def _extends_the_guard(self) -> bool:
+        names = ("_is_huggingface_dataset_or_space_url", "_should_block_hf_scraping")
+        return any(getattr(type(self), name) is not getattr(ToolsByServer, name) for name in names)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -325,8 +340,7 @@ class ToolsByServer:
         if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
             self._log("error", "Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
             return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
-        is_extended = type(self)._should_block_hf_scraping is not ToolsByServer._should_block_hf_scraping
-        if is_extended and self._should_block_hf_scraping(tool_name, arguments or {}):
+        if self._extends_the_guard and self._should_block_hf_scraping(tool_name, arguments or {}):
             self._log("warning", "Tool Call Blocked", f"Tool '{tool_name}' (server: '{server_name}') was not called")
             return answer | {"result": HUGGINGFACE_MESSAGE}
         redacted = self.hub.redaction.value(arguments or {})

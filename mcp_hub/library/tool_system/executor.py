@@ -8,7 +8,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName
@@ -105,12 +104,7 @@ class ToolExecutor:
                 return _failed(name, error.code, str(error)), time.monotonic() - started_at
             server, original = card.server, card.name
         outcome = await self._hub.act(server, original, parameters, in_hub=in_hub)
-        message = _message(name, outcome)
-        if isinstance(message.output, dict) and message.output.keys() == {"result"}:
-            (listed,) = await self._hub.listed(server, connect=False)
-            if any(card.name == original and is_wrapper(card.definition) for card in listed.tools):
-                message = replace(message, output=message.output["result"])
-        return message, time.monotonic() - started_at
+        return _message(name, outcome), time.monotonic() - started_at
 
     def _log(self, parameters: Mapping[str, Any], timed: tuple[ToolMessage, float]) -> ToolMessage:
         message, seconds = timed
@@ -151,7 +145,9 @@ def _message(name: str, outcome: CallOutcome) -> ToolMessage:
         facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
         hub_code = facts.get("code") if isinstance(facts, dict) else None
         return _failed(name, hub_code if isinstance(hub_code, str) else "tool_error", formats.error_text(result))
-    return ToolMessage(name, value_of(result, outcome.value if outcome.direct else None))
+    value = value_of(result, outcome.value if outcome.direct else None)
+    is_wrapped = isinstance(value, dict) and value.keys() == {"result"} and is_wrapper(outcome.definition or {})
+    return ToolMessage(name, value["result"] if is_wrapped else value)
 
 
 def value_of(result: Json, own: Any = None) -> Any:
