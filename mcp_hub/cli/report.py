@@ -24,8 +24,6 @@ async def connect_all(hub: Engine) -> None:
 
     Lazy upstreams and those with a cached catalog are included, as the user is shown their current state.
     """
-    for upstream in hub.upstreams.values():
-        upstream.start_now()
     connecting = asyncio.ensure_future(_all_tried(hub))
     if not sys.stderr.isatty():
         await connecting
@@ -75,9 +73,7 @@ class LastLine(logging.Handler):
 
 
 async def _all_tried(hub: Engine) -> None:
-    for upstream in hub.upstreams.values():
-        await upstream.attempted.wait()
-        await upstream.list_store.asked()
+    await asyncio.gather(*(upstream.tried() for upstream in hub.upstreams.values()))
     await hub.catalogs.wait_until_built()
 
 

@@ -53,10 +53,7 @@ class NameCheck:
 
     async def settled(self) -> None:
         """Starts all servers, waits until each has connected or failed, and warns of names that match nothing."""
-        for upstream in self._generations.current.upstreams.values():
-            upstream.start_now()
-        for upstream in self._generations.current.upstreams.values():
-            await upstream.attempted.wait()
+        await asyncio.gather(*(upstream.tried() for upstream in self._generations.current.upstreams.values()))
         self.report(await self.unmatched())
 
     def soon(self) -> None:
@@ -67,12 +64,19 @@ class NameCheck:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(AFTER)
+            while asking := self._asking():
+                await asking.list_store.asked()
             generation = self._generations.current
             judged = generation.number, frozenset(_listed(generation))
             if judged == self._judged:
                 return
             self._judged = judged
             self.report(await self.unmatched())
+
+    def _asking(self) -> Upstream | None:
+        """Returns a server that is being asked for lists which it has not declared; None if there is none."""
+        upstreams = self._generations.current.upstreams.values()
+        return next((upstream for upstream in upstreams if upstream.list_store.is_asking), None)
 
     def report(self, names: Sequence[UnmatchedName]) -> None:
         """Warns of names, of each once."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import reprlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
@@ -84,6 +85,8 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         """Cached: `get_running_loop` costs a system call."""
         self._heard_at_cancel: int | None = None
+        self._told_at = -1
+        """`received_count` when the latest notification was sent."""
         self._notified = notified
         self._requested = requested
         self._lost_callback = lost
@@ -181,7 +184,7 @@ class Peer:
         if type(request_id) is int and (cause := self._given_up.pop(request_id, None)) is not None:
             cause.answered_late()
         elif type(request_id) is not int or not 0 < request_id <= self._last_id:
-            self._note_odd(f"an answer with the id {request_id!r}, which no request has")
+            self._note_odd(f"an answer with the id {reprlib.repr(request_id)}, which no request has")
 
     @property
     def oddity(self) -> str:
@@ -196,6 +199,7 @@ class Peer:
 
     async def notify(self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None) -> None:
         """Sends one notification. Raises LinkError."""
+        self._told_at = self.received_count
         message: Message = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
@@ -205,10 +209,13 @@ class Peer:
         """Takes one message of the upstream (Receiver)."""
         self.received_count += 1
         method = message.get("method")
-        if method is None:
+        if method is None and "jsonrpc" not in message and not _has_outcome(message):
+            self.stray += 1
+            self._note_odd("a line that is no message, though it is JSON")
+        elif method is None:
             request_id = message.get("id")
             if type(request_id) is not int:
-                request_id = self._meant(request_id, stream, message.get("error"))
+                request_id = self._meant(request_id, message.get("error"))
             pending = self._pending.get(request_id) if type(request_id) is int else None
             if pending is None or pending.future.done():
                 self._take_stray(request_id)
@@ -280,24 +287,24 @@ class Peer:
         ids = [id for id, pending in self._pending.items() if not pending.open_ended]
         return ids[0] if len(ids) == 1 else None
 
-    def _meant(self, sent_id: Any, stream: RequestId | None, error: Any) -> Any:
+    def _meant(self, sent_id: Any, error: Any) -> Any:
         """Returns the id of the request that an answer can only mean whose id is not that of a request.
 
-        An error without an id ends the request of its stream, or the only one: a server that cannot read a request
-        cannot name it. An unknown method may be that of a notification.
+        An error without an id ends the only request: a server that cannot read a request cannot name it. It may be
+        about a notification instead, above all one after which nothing was received before the request.
         """
         if sent_id is not None or error is None:
             request_id = number_of(sent_id)
             if type(request_id) is int:
-                self._note_odd(f"an answer with the id {sent_id!r} instead of {request_id}, which is taken as meant")
+                what = f"an answer with the id {reprlib.repr(sent_id)} instead of {request_id}"
+                self._note_odd(f"{what}, which is taken as meant")
             return request_id
-        if stream is not None:
-            return stream
+        request_id = self._sole_request()
         is_unknown = isinstance(error, dict) and error.get("code") == METHOD_NOT_FOUND
-        request_id = None if is_unknown else self._sole_request()
-        if request_id is not None:
-            self._note_odd("an error without an id, which is taken as the answer to the only request")
-            self._keep_cause(request_id, self._pending[request_id].cause)
+        if request_id is None or is_unknown or self._told_at >= self._pending[request_id].received_before:
+            return None
+        self._note_odd("an error without an id, which is taken as the answer to the only request")
+        self._keep_cause(request_id, self._pending[request_id].cause)
         return request_id
 
     def lost(self, error: LinkLost) -> None:
@@ -332,6 +339,11 @@ class Peer:
             await work
         except LinkError as error:
             log.debug("a small message was not delivered: %s", error)
+
+
+def _has_outcome(message: Message) -> bool:
+    """Returns whether a message without `jsonrpc` is an answer all the same; programs also log JSON to their stdout."""
+    return "result" in message or (message.get("id") is not None and "error" in message)
 
 
 def _object(params: Any) -> dict[str, Any]:

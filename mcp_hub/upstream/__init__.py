@@ -124,6 +124,12 @@ class Upstream:
         if self.state is UpstreamState.IDLE:
             self._wake.set()
 
+    async def tried(self) -> None:
+        """Connects if it was not started yet, and waits until it has failed or all of its lists are known."""
+        self.start_now()
+        await self.attempted.wait()
+        await self.list_store.asked()
+
     async def stop(self) -> None:
         """Ends its sessions and its process. Never raises."""
         self._move(UpstreamEvent.STOP)

@@ -40,6 +40,8 @@ log = logging.getLogger("mcp_hub.upstream")
 MAX_PAGES: Final = 100
 MAX_LEFT_OUT: Final = 1000
 """Characters shown of a note about a file that is left out: its path, the reason, and the command that mends it."""
+MAX_NOTES: Final = 100
+"""Files, or names found twice, that a server with local tools may report with one list."""
 MAX_ITEMS: Final = 10_000
 MAX_NAMES: Final = 1024 * 1024
 """Characters of all names or URIs of one list, about a hundred for each item: each is compared in many spellings."""
@@ -86,7 +88,7 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
         except Exception as error:
             if page == 0:
                 raise
-            text = f"page {page + 1} of {kind.list_method} failed: {error or type(error).__name__}"
+            text = f"page {page + 1} of {kind.list_method} failed: {printable(str(error)) or type(error).__name__}"
             return DrainedList(items, text, failed=True)
         page_items = answer.get(kind.result_key) if isinstance(answer, dict) else None
         if not isinstance(page_items, list):
@@ -108,17 +110,22 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
 
 
 def _left_out(answer: dict[str, Any]) -> str | None:
-    meta = answer.get("_meta")
-    texts = meta.get(LEFT_OUT_KEY) if isinstance(meta, dict) else None
-    notes = [printable(str(text), MAX_LEFT_OUT) for text in texts] if isinstance(texts, list) else []
-    return "; ".join(notes) or None
+    texts = [printable(text, MAX_LEFT_OUT) for text in _notes(answer, LEFT_OUT_KEY) if isinstance(text, str)]
+    return "; ".join(texts) or None
 
 
 def _duplicates(answer: dict[str, Any]) -> tuple[dict[str, str], ...]:
+    entries = (entry for entry in _notes(answer, DUPLICATES_KEY) if isinstance(entry, dict))
+    named = ({name: entry.get(name) for name in ("name", "kept", "dropped")} for entry in entries)
+    return tuple(
+        {name: printable(text) if isinstance(text, str) else "" for name, text in texts.items()} for texts in named
+    )
+
+
+def _notes(answer: dict[str, Any], key: str) -> list[Any]:
     meta = answer.get("_meta")
-    duplicates = meta.get(DUPLICATES_KEY) if isinstance(meta, dict) else None
-    entries = [entry for entry in duplicates if isinstance(entry, dict)] if isinstance(duplicates, list) else []
-    return tuple({key: printable(str(entry.get(key))) for key in ("name", "kept", "dropped")} for entry in entries)
+    notes = meta.get(key) if isinstance(meta, dict) else None
+    return notes[:MAX_NOTES] if isinstance(notes, list) else []
 
 
 class RawLists:
@@ -501,14 +508,19 @@ class ListStore:
     async def _ask_undeclared(self, session: UpstreamSession) -> None:
         if found := await session.find_undeclared(self.server.deadlines.list):
             self._refresher.soon(found, 0.0)
+            await self._refresher.settled(self.server.deadlines.list)
         else:
             await self._save(session.agreement)
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether it waits for lists that the server has not declared; at most twice the deadline of a list."""
+        return self._asking is not None and not self._asking.done()
+
     async def asked(self) -> None:
-        """Waits until the lists that the server has not declared are known, at most twice the deadline of a list."""
+        """Waits until the lists that the server has not declared are known."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
-            await self._refresher.settled(self.server.deadlines.list)
 
     def notified(self, method: str, params: dict[str, Any]) -> None:
         """Handles a notification on the shared session."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import reprlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
@@ -178,7 +179,7 @@ async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
     supported = answer.get("supportedVersions")
     mutual = [revision for revision in eras.MODERN_REVISIONS if isinstance(supported, list) and revision in supported]
     if not mutual:
-        raise NoAgreement(f"it supports the revisions {supported!r}, the hub {list(eras.MODERN_REVISIONS)!r}")
+        raise NoAgreement(f"it supports the revisions {reprlib.repr(supported)}, the hub {list(eras.MODERN_REVISIONS)}")
     meta = answer.get("_meta")
     server_info = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
     server_capabilities, behind = _object(answer.get("capabilities")), HubPath.read(answer)
@@ -220,7 +221,8 @@ async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) 
         answer = await _first_result(peer.request("initialize", params, headers=headers, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
-        raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
+        text = f"it answered `initialize` with the revision {reprlib.repr(version)}, which the hub does not know"
+        raise NoAgreement(text)
     await peer.notify("notifications/initialized", headers={VERSION_HEADER: version})
     server_capabilities, server_info = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
     return Agreement(

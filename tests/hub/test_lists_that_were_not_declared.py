@@ -83,3 +83,21 @@ async def test_a_caller_with_a_session_of_its_own_keeps_a_list_that_was_not_decl
                 await asyncio.sleep(0.01)
         assert [prompt["name"] for prompt in (await client.request("prompts/list"))["prompts"]] == ["up__greet"]
         assert sum(asked(tmp_path).values()) >= len(UNDECLARED)
+
+
+async def test_a_rule_about_an_item_of_a_list_that_was_not_declared_is_judged_by_that_list(tmp_path: Path) -> None:
+    rules = {"disable_prompts": ["greet"], "disable_resources": ["fake://fake/one"]}
+    config = write_config(tmp_path, {"up": server(tmp_path, TOOLS_ALONE, **rules)})
+    async with spawned([*HUB, "serve", "--strict", "--config", str(config)]) as client:
+        await client.initialize()
+        assert "up__echo" in await client.tool_names()
+        assert b"no server has" not in client.stderr
+    async with spawned([*HUB, "serve", "--strict", "--config", str(config)]) as client:  # now from the cache
+        await client.initialize()
+        assert "up__echo" in await client.tool_names()
+
+
+async def test_a_misspelt_rule_about_a_list_that_was_not_declared_ends_a_strict_hub(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": server(tmp_path, TOOLS_ALONE, disable_prompts=["gret"])})
+    async with spawned([*HUB, "serve", "--strict", "--config", str(config)]) as client:
+        assert await client.exited() == 2

@@ -120,6 +120,23 @@ async def test_an_error_without_an_id_ends_the_one_request_in_flight() -> None:
         listening.cancel()
 
 
+async def test_an_error_without_an_id_that_may_be_about_a_notification_ends_no_call() -> None:
+    program = (
+        "import sys,json\n"
+        "ids=[json.loads(sys.stdin.readline())['id'] for _ in range(2)]\n"
+        "assert 'id' not in json.loads(sys.stdin.readline())\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':None,'error':{'code':-32600,'message':'no id'}}))\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':ids[0],'result':{'n':1}}),flush=True)\n"
+        "sys.stdin.read()"
+    )
+    async with talking(*python(program)) as talk:
+        kept, given_up = (asyncio.ensure_future(talk.call(name)) for name in ("kept", "given up"))
+        while talk.peer.in_flight < 2:
+            await asyncio.sleep(0)
+        given_up.cancel()
+        assert await kept == {"n": 1}
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -140,6 +157,8 @@ async def test_an_unreadable_notification_or_request_of_a_server_ends_no_call(me
         b"[INFO] the server has started\n",
         b"{'a': 1}\n",
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"unknown notification"}}\n',
+        b'{"level":"error","error":"ECONNREFUSED","message":"trying again"}\n',
+        b'{"level":"info","id":1,"event":"cache filled"}\n',
     ],
 )
 async def test_a_line_that_is_certainly_no_answer_ends_no_call(line: bytes) -> None:

@@ -130,11 +130,14 @@ class Conversation:
         """Delivers an answer, and records its expected effect."""
         before, answer_id = self.peer.stray, number_of(message.get("id"))
         error, pending = message.get("error"), self.peer._pending
-        if (
+        if "jsonrpc" not in message and "result" not in message and (answer_id is None or "error" not in message):
+            answer_id = None  # it is no message
+        elif (
             answer_id is None
-            and isinstance(error, dict)
-            and error.get("code") != METHOD_NOT_FOUND
+            and error is not None
+            and not (isinstance(error, dict) and error.get("code") == METHOD_NOT_FOUND)
             and len(pending) == 1
+            and self.peer._told_at < next(iter(pending.values())).received_before
         ):
             (answer_id,) = pending  # an error without an id means the only request
         waiting = pending.get(answer_id) if type(answer_id) is int else None
