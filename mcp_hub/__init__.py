@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ILLMClient,
         IToolFormatter,
         IToolManager,
+        StrategyUnavailable,
         ToolFormatter,
     )
     from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
@@ -76,7 +77,9 @@ _NAMES: Final = {
     "mcp_hub.library.manager": "ToolManager",
     "mcp_hub.library.miroflow": "PlaywrightSession with_timeout",
     "mcp_hub.library.mounted_hub": "asgi",
-    "mcp_hub.library.tool_system": "IConfigLoader IConfigSystem ILLMClient IToolFormatter IToolManager ToolFormatter",
+    "mcp_hub.library.tool_system": (
+        "IConfigLoader IConfigSystem ILLMClient IToolFormatter IToolManager StrategyUnavailable ToolFormatter"
+    ),
     "mcp_hub.library.tool_system.executor": "ILogger IToolExecutor ToolExecutor",
     "mcp_hub.library.tool_system.tool_types": (
         "BaseTool BuiltinTool MCPTool NativeTool ToolManagerProtocol ToolMessage"
@@ -118,6 +121,7 @@ __all__ = [
     "Principal",
     "StatefulClientBase",
     "StdIOStatefulClient",
+    "StrategyUnavailable",
     "TextBlock",
     "ToolExecutor",
     "ToolFormatter",

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--client", metavar="NAME", help="only what this client is listed, such as cursor")
     parser.add_argument(
-        "--duplicates", action="store_true", help="list names that were found twice, and which of the two is kept"
+        "--duplicates", action="store_true", help="list names that were found twice, and which of the two a name means"
     )
     parser.add_argument(
         "--by-server",
@@ -195,12 +195,15 @@ def _first_line(tool: dict[str, Any], room: int) -> str:
 
 
 _Row = dict[str, str]
-"""`{"what", "name", "kept", "dropped"}`: a kind such as `tool` or `server`, its name, and where the two are defined."""
+"""`{"what", "name", "kept", "dropped"}`: a kind such as `tool` or `server`, its name, and where the two are defined.
+
+A tool that has the name at its server, but another exposed name, is not dropped: `reference` is the exposed name.
+"""
 
 
 def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> list[_Row]:
     """Returns the duplicate names in folders, in files of local tools, and in the merged lists."""
-    return [*_of_folders(loaded), *_of_files(hub), *_of_lists(hub)]
+    return [*_of_folders(loaded), *_of_files(hub), *_of_lists(hub), *_references(hub)]
 
 
 def _of_folders(loaded: LoadedConfig) -> Iterator[_Row]:
@@ -221,6 +224,18 @@ def _of_lists(hub: Engine) -> Iterator[_Row]:
             yield {"what": finding.kind, "name": finding.name, "kept": kept, "dropped": f"server {finding.upstream}"}
 
 
+def _references(hub: Engine) -> Iterator[_Row]:
+    first: dict[str, str] = {}
+    for entry in hub.catalog.entries(TOOLS):
+        name, server = entry.route.name, entry.route.upstream
+        if first.setdefault(name, server) != server:
+            yield {"what": "tool", "name": name, "kept": f"server {first[name]}", "reference": entry.exposed}
+
+
 def _lines_of(rows: Sequence[_Row]) -> list[str]:
     """Returns a line for each duplicate."""
-    return [f"{row['what']} {row['name']}: kept {row['kept']}; dropped {row['dropped']}" for row in rows]
+    return [
+        f"{row['what']} {row['name']}: kept {row['kept']}; "
+        + (f"dropped {row['dropped']}" if "dropped" in row else f"the other one is {row['reference']}")
+        for row in rows
+    ]

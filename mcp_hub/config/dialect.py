@@ -72,8 +72,8 @@ TIMEOUTS: Final = {
 """Key as written -> (deadline, seconds in its unit; None if the unit depends on the dialect)."""
 
 DEFAULTS: Final = frozenset({
-    "required", "lazy", "session", "max_sessions", "allow", "max_questions", "era", "keep_catalog", "max_frame",
-    "deadlines", *TIMEOUTS, "validate_arguments", "max_result_bytes", "postprocess", "idle", "health",
+    "namespace", "required", "lazy", "session", "max_sessions", "allow", "max_questions", "era", "keep_catalog",
+    "max_frame", "deadlines", *TIMEOUTS, "validate_arguments", "max_result_bytes", "postprocess", "idle", "health",
 })  # fmt: skip
 """Keys that `defaults` may set for all entries. Not env and headers, as a secret belongs to one entry."""
 

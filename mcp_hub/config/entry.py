@@ -200,7 +200,7 @@ def _server_fields(
         "tools_dir": tools_dir,
         "builtin": builtin,
         "browser": browser,
-        "namespace": _namespace(raw.id, fields),
+        "namespace": raw.id,
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
@@ -216,6 +216,7 @@ def _server_fields(
 def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
     """Reads the fields of the Server that `defaults` may set too. Absent ones are None."""
     return {
+        "namespace": fields.text("namespace"),
         "session": _session(fields, browser=browser),
         "required": fields.flag("required"),
         "lazy": fields.flag("lazy"),
@@ -249,7 +250,9 @@ def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     """
     if not server.enabled or not defaults:
         return server
-    own_fields, deadlines = server.model_fields_set, server.deadlines
+    own_fields, deadlines = set(server.model_fields_set), server.deadlines
+    if server.namespace == server.id:
+        own_fields.discard("namespace")  # the hub's own default
     own_names = set(deadlines.model_fields_set)
     if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
         own_names.discard("connect")  # the hub's own default for such a command
@@ -368,11 +371,6 @@ def _path_of(url: str) -> str:
         return urlsplit(url).path
     except ValueError:
         return ""
-
-
-def _namespace(id: str, fields: Fields) -> str:
-    namespace = fields.text("namespace")
-    return id if namespace is None else namespace
 
 
 def _session(fields: Fields, *, browser: bool) -> SessionMode | None:

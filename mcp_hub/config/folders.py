@@ -114,7 +114,7 @@ class FolderReader:
             origins = {id: self._path.name for id in ids} | ({} if local is None else {LOCAL: "tools_dir"})
             self.contents.folders += [tools_dir / name for name in (NATIVE, BUILTIN, MCP)]
             if any(is_directory(tools_dir / name) for name in (NATIVE, MCP)):
-                self._read_tools(tools_dir, origins, LOCAL)
+                self._read_tools(tools_dir, origins)
         servers = [server for server in (self.contents.native, local, *self.contents.servers) if server is not None]
         skills = self._skills(fields, ids | {server.id for server in servers}, findings)
         return [with_defaults(server, self._defaults) for server in (servers if skills is None else [*servers, skills])]
@@ -144,10 +144,10 @@ class FolderReader:
             self._read_tool_sets(folder, {name: self._path.name for name in own})
         return self.contents.tool_sets
 
-    def _read_tools(self, directory: Path, ids: Mapping[str, str], namespace: str) -> None:
+    def _read_tools(self, directory: Path, ids: Mapping[str, str]) -> None:
         """Reads `native` and `mcp` of a directory of tools. `ids` maps the existing servers to their places."""
         origins = dict(ids)
-        self._native(directory / NATIVE, origins, namespace)
+        self._native(directory / NATIVE, origins)
         self._mcp(directory / MCP, origins)
 
     def _read_tool_sets(self, directory: Path, names: Mapping[str, str]) -> None:
@@ -198,7 +198,7 @@ class FolderReader:
             return None
         return Server(id=SKILLS, transport="stdio", builtin="skills", namespace=SKILLS, skills=tuple(skills))
 
-    def _native(self, folder: Path, origins: dict[str, str], namespace: str) -> None:
+    def _native(self, folder: Path, origins: dict[str, str]) -> None:
         names: dict[str, str] = {}
         tools, rules, secrets = [], dict[str, ToolRules](), list[str]()
         for document, findings, scope in self._documents(folder):
@@ -231,7 +231,7 @@ class FolderReader:
                 id=NATIVE,
                 transport="stdio",
                 builtin="native",
-                namespace=namespace,
+                namespace=self._defaults.get("namespace", LOCAL),
                 native=SecretStr(data),
                 secrets=tuple(map(SecretStr, secrets)),
                 tools=rules,

@@ -144,6 +144,8 @@ class ProfileSettings(Frozen):
     """Tools that its users confirm before each call."""
     expose: Exposed | None = None
     """How the tools are listed to its users; None: as the root sets it."""
+    output_strategy: OutputStrategy | None = None
+    """How ToolFormatter describes its tools to a model; None: as the root sets it."""
 
 
 class ExposeSettings(Frozen):

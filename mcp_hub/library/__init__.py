@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
 from mcp_hub.config import default_path
 from mcp_hub.config.models import Config, Server
@@ -31,6 +31,7 @@ from mcp_hub.library.server_entries import (
 )
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.policy.access import BLACKLIST, Blacklist
+from mcp_hub.security.lru import Lru
 from mcp_hub.security.redaction import Redactor, preset_texts
 from mcp_hub.servers.local import mark_of
 from mcp_hub.servers.local import tool as mark
@@ -38,6 +39,8 @@ from mcp_hub.servers.local.in_process import DirectCall
 from mcp_hub.servers.local.local_tool import LocalTool
 
 T = TypeVar("T")
+
+MAX_TOLD: Final = 1000
 
 
 class HubGroups:
@@ -161,6 +164,8 @@ class Hub:
     ) -> None:
         self._running = EngineHost(as_config(config), collectors, tracer_provider)
         self._redaction: tuple[Config, Redactor] | None = None
+        self.told_names: Lru[str, None] = Lru(MAX_TOLD)
+        """Names of several tools, of which the log has been told."""
         self._lasting_edits: dict[object, Callable[[Config], Config]] = {}
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # A hub that is garbage-collected without `close` still stops its servers.

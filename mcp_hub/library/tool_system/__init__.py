@@ -10,20 +10,17 @@ from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from mcp_hub.catalog import Route
 from mcp_hub.catalog.names import did_you_mean, expose
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.root_rules import OutputStrategy
+from mcp_hub.config.root_rules import OutputStrategy, ProfileSettings
 from mcp_hub.errors import CallError, HubError, ServerUnavailable
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import ServerTools, ToolCard
 from mcp_hub.library.formats import ToolCall
 from mcp_hub.library.tool_system.tool_types import BaseTool, tool_of
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy.access import tags_of
-from mcp_hub.policy.patterns import Patterns
+from mcp_hub.policy.patterns import WILDCARDS, Patterns
 from mcp_hub.policy.selection import matches_tool, prefixes_of
-from mcp_hub.protocol.kinds import TOOLS
 
 Strategy = Literal["function_calling", "structured_output"]
 
@@ -201,12 +198,19 @@ class ToolSetMerger:
 class ToolList(list[BaseTool]):
     """The tools of a tool set or profile in the order in which they are named.
 
-    `missing` has the reason for each name without a tool.
+    `missing` has the reason for each name without a tool. `formatter` has the `output_strategy` of the profile, or of
+    the configuration.
     """
 
-    def __init__(self, tools: Iterable[BaseTool] = (), missing: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[BaseTool] = (),
+        missing: Mapping[str, str] | None = None,
+        output_strategy: OutputStrategy | None = None,
+    ) -> None:
         super().__init__(tools)
         self.missing = dict(missing or {})
+        self.formatter = ToolFormatter(output_strategy)
 
 
 class ToolNotFound(ValueError):
@@ -238,9 +242,10 @@ class ToolsBySet:
         return self._tools(await self.hub.list())
 
     def get_tool(self, name: str) -> BaseTool:
-        """Returns a tool by its exposed name, by `server/tool`, or by its original name if only one server has it.
+        """Returns a tool by its exposed name, by `server/tool`, or by its original name.
 
-        Raises ToolNotFound, a ValueError, if there is none, if there are several, or if its server is unavailable.
+        Of several tools with an original name, this is the first in the configuration; a warning names the others.
+        Raises ToolNotFound, a ValueError, if there is none, or if its server is unavailable.
         """
         return self.hub.run(lambda: self.async_get_tool(name))
 
@@ -256,58 +261,61 @@ class ToolsBySet:
 
         Raises ValueError for an unknown set.
         """
-        return self._selected_tools([name], [], (), self.hub.listed_sync())
+        return self._selected_tools(ProfileSettings(name="", tool_sets=(name,)), self.hub.listed_sync())
 
     async def async_get_tool_set(self, name: str) -> ToolList:
         """Does what `get_tool_set` does, for coroutines."""
-        return self._selected_tools([name], [], (), await self.hub.listed())
+        return self._selected_tools(ProfileSettings(name="", tool_sets=(name,)), await self.hub.listed())
 
     def get_profile(self, profile: str | Mapping[str, Any]) -> ToolList:
         """Returns the tools of a profile: those of its tool sets, then its single tools, each once.
 
-        `profile` is the name of one of the configuration, or a mapping with `tool_sets`, `tools` and `tags`. Raises
-        ValueError for an unknown profile or tool set.
+        `profile` is the name of one of the configuration, or a mapping with `tool_sets`, `tools`, `tags` and
+        `output_strategy`. Raises ValueError for an unknown profile or tool set.
         """
-        return self._selected_tools(*self._profile(profile), self.hub.listed_sync())
+        return self._selected_tools(self._profile(profile), self.hub.listed_sync())
 
     async def async_get_profile(self, profile: str | Mapping[str, Any]) -> ToolList:
         """Does what `get_profile` does, for coroutines."""
-        return self._selected_tools(*self._profile(profile), await self.hub.listed())
+        return self._selected_tools(self._profile(profile), await self.hub.listed())
 
-    def _profile(self, profile: str | Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-        if isinstance(profile, str):
-            profiles = {entry.name: entry for entry in self.hub.config.profiles}
-            if profile not in profiles:
-                choices = f"there are: {', '.join(profiles)}" if profiles else "the configuration has none"
-                raise ValueError(f"there is no profile {profile!r}; {choices}")
-            settings = profiles[profile]
-            return settings.tool_sets, settings.tools, settings.tags
-        return profile.get("tool_sets") or (), profile.get("tools") or (), profile.get("tags") or ()
+    def _profile(self, profile: str | Mapping[str, Any]) -> ProfileSettings:
+        if not isinstance(profile, str):
+            own = {key: profile[key] for key in ("tool_sets", "tools", "tags", "output_strategy") if profile.get(key)}
+            return ProfileSettings.model_validate({"name": "", **own})
+        profiles = {entry.name: entry for entry in self.hub.config.profiles}
+        if profile not in profiles:
+            choices = f"there are: {', '.join(profiles)}" if profiles else "the configuration has none"
+            raise ValueError(f"there is no profile {profile!r}; {choices}")
+        return profiles[profile]
 
-    def _selected_tools(
-        self, tool_sets: Sequence[str], tools: Sequence[str], tags: Sequence[str], listed: list[ServerTools]
-    ) -> ToolList:
+    def _selected_tools(self, profile: ProfileSettings, listed: list[ServerTools]) -> ToolList:
         config = self.hub.config
         system = self.config_system or ToolSetMerger(config)
         servers = {server.id: server for server in config.servers}
-        cards = [card for server_tools in listed for card in server_tools.tools if card.server in servers]
+        unavailable = {entry.server for entry in listed if entry.error is not None}
+        cards = [card for card in _cards(listed) if card.server in servers]
         prefixes = prefixes_of(config.servers)
         chosen: dict[tuple[str, str], ToolCard] = {}
         missing: dict[str, str] = {}
-        for member in system.merged_tools(tool_sets, tools):
+        for member in system.merged_tools(profile.tool_sets, profile.tools):
             pattern = Patterns((member,))
             matches = [card for card in cards if matches_tool(pattern, servers[card.server], card.name, prefixes)]
-            chosen |= {(card.server, card.name): card for card in matches if (card.server, card.name) not in chosen}
-            if not matches:
-                errors = _unavailable_servers(_owners(member, config.servers), listed)
+            if matches and not WILDCARDS.search(member):
+                named = [card for card in matches if _has_full_name(card, member)]
+                matches = named or [_first(member, matches, self.hub)]
+            found = {(card.server, card.name): card for card in matches if card.server not in unavailable}
+            chosen |= found
+            if not found:
+                owners = {card.server for card in matches} or _owners(member, config.servers)
+                errors = _unavailable_servers(owners, listed)
                 missing[member] = _error_text(errors) or f"no server lists it{_not_asked(listed)}"
-        if tags:
-            tag_set = frozenset(tags)
-            tagged = [card for card in cards if tag_set & _tags(servers[card.server], card)]
+        if tags := frozenset(profile.tags):
+            tagged = [card for card in cards if card.server not in unavailable and tags & card.tags]
             chosen |= {(card.server, card.name): card for card in tagged}
         for member, reason in missing.items():
             log.warning("the tool %r of a tool set or profile is missing: %s", member, reason)
-        return ToolList(self._tools(chosen.values()), missing)
+        return ToolList(self._tools(chosen.values()), missing, profile.output_strategy or config.output_strategy)
 
     def _tools(self, cards: Iterable[ToolCard]) -> list[BaseTool]:
         """Converts tools, except those of servers that were removed meanwhile."""
@@ -315,12 +323,8 @@ class ToolsBySet:
         return [tool_of(card, servers[card.server]) for card in cards if card.server in servers]
 
 
-def _tags(server: Server, card: ToolCard) -> frozenset[str]:
-    return tags_of(server, Route(card.server, TOOLS, card.name), card.definition)
-
-
 async def find_tool(name: str, hub: Hub) -> ToolCard:
-    """Returns the tool of a name: exposed, `server/tool`, or original if only one server has it.
+    """Returns the tool of a name: exposed, `server/tool`, or original, of the first server that has it.
 
     Raises ToolNotFound.
     """
@@ -340,11 +344,8 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
     if (card := _card_named(name, listed)) is not None:
         return card
     cards = list(_cards(listed))
-    same = [card for card in cards if card.name == name]
-    if len(same) == 1:
-        return same[0]
-    if same:
-        raise ToolNotFound(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
+    if same := [card for card in cards if card.name == name]:
+        return _first(name, same, hub)
     # Only a server without a namespace has names that begin with no server's.
     if errors := _unavailable_servers(owners or {server.id for server in servers if not server.namespace}, listed):
         raise _unavailable(name, errors)
@@ -358,7 +359,21 @@ def _cards(listed: Iterable[ServerTools]) -> Iterator[ToolCard]:
 
 
 def _card_named(name: str, listed: Iterable[ServerTools]) -> ToolCard | None:
-    return next((card for card in _cards(listed) if name in (card.exposed, f"{card.server}/{card.name}")), None)
+    return next((card for card in _cards(listed) if _has_full_name(card, name)), None)
+
+
+def _has_full_name(card: ToolCard, name: str) -> bool:
+    return name in (card.exposed, f"{card.server}/{card.name}")
+
+
+def _first(name: str, same: Sequence[ToolCard], hub: Hub) -> ToolCard:
+    """Returns the first of the tools that have this name at their servers. Logs once that there are others."""
+    first, *others = same
+    if others and name not in hub.told_names:
+        hub.told_names[name] = None
+        text = "several servers have a tool %r: it means %s; the others are found by their full names: %s"
+        log.warning(text, name, first.exposed, ", ".join(card.exposed for card in others))
+    return first
 
 
 def _owners(name: str, servers: Iterable[Server]) -> frozenset[str]:

@@ -73,6 +73,27 @@ def test_a_servers_own_settings_override_the_defaults(tmp_path: Path) -> None:
     manager.close()
 
 
+def test_an_empty_default_namespace_gives_tools_of_every_folder_and_of_a_program_their_own_names(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\n")
+    function(tmp_path, "tools/builtin/one.py", "one")
+    write(tmp_path, "tools/mcp/bare.yaml", fake("--tools", "1"))
+    write(tmp_path, "tools/mcp/own.yaml", {**fake(), "namespace": "mine"})
+    config = write_config(tmp_path, {"first": fake("--tools", "2")}, defaults={"namespace": ""})
+    with ToolManager([{"name": "given", "params": fake("--tools", "3")}], config=config) as tools:
+        tools.tool_func(here)
+        names = [tool.name for tool in tools.load_tools()]
+    added = [name for name in names if name in {"search", "one", "here", "t0", "t1", "t2"}]
+    assert added == ["t0", "t1", "search", "one", "t2", "here"]
+    assert "mine__echo" in names
+    assert len(names) == len(set(names))
+
+
+def here() -> int:
+    return 1
+
+
 def test_a_native_tool_has_a_default_deadline_of_one_minute(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\n")
     assert by_name(load_config(write_config(tmp_path, {})))["native"].deadlines.call == 60

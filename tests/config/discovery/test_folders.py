@@ -64,9 +64,11 @@ def test_duplicate_names_are_reported_with_the_one_that_is_kept(tmp_path: Path) 
     folders(tmp_path)
     config = str(write_config(tmp_path, {"first": fake()}))
     done = run("tools", "--duplicates", "--json", "--config", config)
+    found = json.loads(done.stdout)
     rows = {
         (row["what"], row["name"], row["dropped"].removeprefix(f"{tmp_path}/")): row["kept"]
-        for row in json.loads(done.stdout)
+        for row in found
+        if "dropped" in row
     }
     builtin = tmp_path / "tools/builtin"
     assert rows == {
@@ -75,8 +77,13 @@ def test_duplicate_names_are_reported_with_the_one_that_is_kept(tmp_path: Path) 
         ("tool", "calculate", "tools/builtin/two.py"): str(builtin / "one.py"),
         ("tool", "search", "server local"): "server native",
     }
+    references = {row["name"]: (row["what"], row["kept"], row["reference"]) for row in found if "dropped" not in row}
+    assert references["echo"] == ("tool", "server first", "up__echo")
+    assert not references.keys() & {"search", "calculate"}
     assert "tools/native/b_search.yaml" in done.stderr
-    assert f"kept {builtin / 'one.py'}" in run("tools", "--duplicates", "--config", config).stdout
+    lines = run("tools", "--duplicates", "--config", config).stdout
+    assert f"kept {builtin / 'one.py'}" in lines
+    assert "tool echo: kept server first; the other one is up__echo\n" in lines
 
 
 def test_tools_declare_their_source_and_a_tool_set_of_the_folder_selects_them(tmp_path: Path) -> None:
