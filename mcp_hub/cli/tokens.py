@@ -18,6 +18,7 @@ from mcp_hub.cli.startup import (
 )
 from mcp_hub.clients import Client
 from mcp_hub.config.models import Config
+from mcp_hub.diagnosis.client_lists import clients_with_hub
 from mcp_hub.diagnosis.token_costs import CallCounts, count_calls, named_client, token_costs
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
@@ -50,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
     """
     client = named_client(options.client)  # refuses a wrong name before any server is started
     config = load(options, quiet=True)
+    if client is not None:
+        options.profile = options.profile or clients_with_hub(config).get(client)
     return run_loop(_costs(config, read_selection(options, config), client, as_json=options.json))
 
 

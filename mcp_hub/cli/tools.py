@@ -21,7 +21,7 @@ from mcp_hub.cli.startup import (
     read_selection,
     run_loop,
 )
-from mcp_hub.clients import Client, Machine
+from mcp_hub.clients import Client
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
@@ -77,6 +77,8 @@ def run(options: argparse.Namespace) -> int:
     client = named_client(options.client)
     loaded = load_with_files(options, quiet=True)
     config = loaded.config
+    if client is not None:
+        options.profile = options.profile or clients_with_hub(config).get(client)
     if options.duplicates:
         return run_loop(
             _list_duplicates(loaded, read_selection(options, config), as_json=options.json or options.format == "json")
@@ -111,7 +113,8 @@ async def _tools(
         await connect_all(hub)
         catalogs = hub.catalogs
         catalog = hub.catalog if groups else catalogs.of(None)
-        rows = rows_of(catalogs, clients_with_hub(Machine.this()) if client is None else [client])
+        whole_count = catalogs.of(None).tool_count
+        rows = await rows_of(catalogs, clients_with_hub(config) if client is None else {client: None})
         if client is not None:
             catalog, _ = listing_of(catalogs, client)
         catalog = await catalogs.client_schemas.listed(catalog, client)
@@ -134,7 +137,7 @@ async def _tools(
         text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
         print(printable(f"{text}  {group.description}".rstrip(), 200))
     for row in rows:
-        if row["short"]:  # what is printed is not what these clients see, or is not all
+        if row["short"] or row["of"] != whole_count:  # what is printed is not what these clients see, or is not all
             names = ", ".join(row["clients"])
             print(f"{names}: listed {row['listed']} of {row['of']} tools: {row['why']}", file=sys.stderr)
     for server, problem in problems.items():

@@ -206,7 +206,6 @@ _COMMANDS: Final = frozenset({"mcp-hub", "mcp-hub-gateway"})
 """The command, and the name of its distribution, which `uvx` and `pipx run` accept as the command."""
 _MODULE: Final = "mcp_hub"
 _SERVE: Final = "serve"
-_CONFIG_OPTION: Final = "--config"
 _REQUIREMENT: Final = re.compile(r"[\[=@<>~!].*")
 """Extras and version after the name of a package."""
 
@@ -222,7 +221,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
     if options is None:
         return False
     directory = server.cwd or Path.cwd()
-    for config_option in config_options(options) or [None]:
+    for config_option in option_values(options, "--config") or [None]:
         with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
             if config_option is None:
                 from mcp_hub.config.commands import child_environment
@@ -254,11 +253,11 @@ def _is_command(argument: str, environ: Mapping[str, str], *, first: bool) -> bo
     return executable is not None and program_name(str(Path(executable).resolve())) in _COMMANDS
 
 
-def config_options(options: tuple[str, ...]) -> list[str | None]:
-    """Returns the values of `--config` and abbreviations of it."""
+def option_values(options: tuple[str, ...], searched: str) -> list[str | None]:
+    """Returns the values of an option such as `--config`, and of abbreviations of it."""
     values: list[str | None] = []
     for index, option in enumerate(options):
         name, equals, value = option.partition("=")
-        if name.startswith("--c") and _CONFIG_OPTION.startswith(name):
+        if len(name) > len("--") and searched.startswith(name):
             values.append(value if equals else next(iter(options[index + 1 :]), ""))
     return values

@@ -12,25 +12,60 @@ from typing import Any
 from mcp_hub.clients import Client, Machine
 from mcp_hub.clients.detection import find_client_files
 from mcp_hub.clients.table import CLIENTS
-from mcp_hub.config.models import Config
+from mcp_hub.config import default_path
+from mcp_hub.config.ancestry import option_values, options_of_serve
+from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.exposure import rows_of
+from mcp_hub.text import printable
 from mcp_hub.upstream.catalog_cache import CatalogCache
 
 Json = dict[str, Any]
 
 
-def clients_with_hub(machine: Machine) -> list[Client]:
-    """Returns the clients of a machine whose files start a hub."""
-    files = find_client_files(machine)
-    return [file.client for file in files if file.client is not None and any(hub.on for hub in file.hubs)]
+def config_of_hub(server: Server, environ: Mapping[str, str]) -> Path | str:
+    """Returns the configuration of the hub that an entry of a client starts, or a text on what is wrong with it."""
+    options = options_of_serve((server.command or "", *server.args), environ) or ()
+    directory = server.cwd or Path(Path.cwd().anchor)  # which directory a client starts it in is not known
+    config_option = next(filter(None, option_values(options, "--config")), None)
+    if config_option is not None:
+        path = directory / Path(config_option).expanduser()
+        return path if path.is_file() else f"starts the hub with {printable(str(path), 300)}, which does not exist"
+    try:
+        return default_path(directory, environ)
+    except ConfigError:
+        return "starts the hub without --config, and your own configuration directory has none"
 
 
-def clients_to_report() -> list[Client]:
-    """Returns the clients of this machine that start a hub, or all known ones if none does."""
-    return clients_with_hub(Machine.this()) or list(CLIENTS)
+def is_same_file(path: Path, second: Path) -> bool:
+    """Returns whether two paths lead to one file."""
+    try:
+        return path.samefile(second)
+    except OSError:
+        return False
+
+
+def clients_with_hub(config: Config) -> dict[Client, str | None]:
+    """Returns the clients of this machine that start a hub with a configuration, and the profile that each has."""
+    machine, profiles = Machine.this(), {profile.name for profile in config.profiles}
+    clients: dict[Client, str | None] = {}
+    for file in find_client_files(machine):
+        for hub in file.hubs:
+            if file.client is None or hub.server is None or not hub.on or config.path is None:
+                continue
+            path = config_of_hub(hub.server, machine.environ)
+            options = options_of_serve((hub.server.command or "", *hub.server.args), machine.environ) or ()
+            profile = next(iter(option_values(options, "--profile")), None)
+            if isinstance(path, Path) and is_same_file(path, config.path) and profile in (None, *profiles):
+                clients.setdefault(file.client, profile)
+    return clients
+
+
+def clients_to_report(config: Config) -> dict[Client, str | None]:
+    """Returns what `clients_with_hub` returns, or all known clients if none starts the hub."""
+    return clients_with_hub(config) or dict.fromkeys(CLIENTS)
 
 
 def config_in(path: Path) -> Config | None:
@@ -42,14 +77,14 @@ def config_in(path: Path) -> Config | None:
 
 
 def listed_by_client(path: Path) -> dict[str, Json]:
-    """Returns {client: row of `rows_of`} for the clients of this machine that start a hub, if it serves a file.
+    """Returns {client: row of `rows_of`} for the clients of this machine that start a hub with a file.
 
     Servers whose lists were never kept are counted in `unseen` alone. {} if there is no such client, or the file cannot
     be used.
     """
-    clients = clients_with_hub(Machine.this())
-    config = config_in(path) if clients else None
-    if config is None:
+    config = config_in(path)
+    clients = clients_with_hub(config) if config is not None else {}
+    if config is None or not clients:
         return {}
     try:
         rows = asyncio.run(_rows(config, clients))
@@ -69,10 +104,10 @@ async def hub_of_kept_catalogs(config: Config) -> AsyncIterator[Engine]:
         yield hub
 
 
-async def _rows(config: Config, clients: list[Client]) -> list[Json]:
+async def _rows(config: Config, clients: Mapping[Client, str | None]) -> list[Json]:
     async with hub_of_kept_catalogs(config) as hub:
         unseen = sum(server.enabled for server in config.servers) - len(hub.upstreams)
-        return [{**row, "unseen": unseen} for row in rows_of(hub.catalogs, clients)]
+        return [{**row, "unseen": unseen} for row in await rows_of(hub.catalogs, clients)]
 
 
 def list_lines(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[str]:

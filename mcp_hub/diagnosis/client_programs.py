@@ -20,14 +20,13 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.clients import Client, Machine
 from mcp_hub.clients.detection import ClientFile, FoundServer, find_client_files, identity_of
-from mcp_hub.config import default_path
-from mcp_hub.config.ancestry import VARIABLE, Ancestry, config_options, options_of_serve
+from mcp_hub.config.ancestry import VARIABLE, Ancestry
 from mcp_hub.config.models import INSTALLERS, MAX_HUB_DEPTH, Config
 from mcp_hub.config.package_specs import unwrap_command
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.diagnosis.client_lists import config_of_hub, is_same_file
 from mcp_hub.diagnosis.installation import own_command
 from mcp_hub.diagnosis.probes import in_parallel, of_desktop
-from mcp_hub.errors import ConfigError
 from mcp_hub.protocol.era import HUB_NAME, LATEST_HANDSHAKE
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION
@@ -215,7 +214,7 @@ def _entry(hub_entry: _HubEntry, config: Config | None, machine: Machine) -> Ite
         text = f"{location} starts {printable(server.command, 300)}, which {hub_entry.client.name} cannot find"
         yield fail(about, f"{text}; this hub is {printable(str(own_command()), 300)}", codes.CLIENT_COMMAND_MISSING)
         return
-    config_path = _config_of(server.command, server.args, server.cwd, environ)
+    config_path = config_of_hub(server, environ)
     if isinstance(config_path, str):
         yield fail(about, f"{location} {config_path}", codes.CLIENT_CONFIGURATION)
         return
@@ -231,29 +230,8 @@ def _entry(hub_entry: _HubEntry, config: Config | None, machine: Machine) -> Ite
         location,
         result,
         limit,
-        is_same_config=config is None or config.path is None or _is_same(config_path, config.path),
+        is_same_config=config is None or config.path is None or is_same_file(config_path, config.path),
     )
-
-
-def _config_of(command: str, args: tuple[str, ...], cwd: Path | None, environ: dict[str, str]) -> Path | str:
-    """Returns the configuration of the hub that a client starts, or a text on what is wrong with it."""
-    options = options_of_serve((command, *args), environ) or ()
-    directory = cwd or Path(Path.cwd().anchor)  # which directory a client starts it in is not known
-    config_option = next((value for value in config_options(options) if value), None)
-    if config_option is not None:
-        path = directory / Path(config_option).expanduser()
-        return path if path.is_file() else f"starts the hub with {printable(str(path), 300)}, which does not exist"
-    try:
-        return default_path(directory, environ)
-    except ConfigError:
-        return "starts the hub without --config, and your own configuration directory has none"
-
-
-def _is_same(path: Path, second: Path) -> bool:
-    try:
-        return path.samefile(second)
-    except OSError:
-        return False
 
 
 def _started(about: str, location: str, result: Start, limit: float | None, *, is_same_config: bool) -> Finding:

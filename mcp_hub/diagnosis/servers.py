@@ -107,7 +107,7 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
         left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
         catalogs = hub.catalogs
-        listed = rows_of(catalogs, clients_to_report())
+        listed = await rows_of(catalogs, clients_to_report(config))
         rewritten = catalogs.client_schemas.facts(catalogs.everybodys)
         tokens = token_costs(hub, count_calls(config))
         unmatched = await hub.name_check.unmatched()

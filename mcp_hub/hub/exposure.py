@@ -7,7 +7,7 @@ listed, so the few always include the hub's own tools that find and call the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
@@ -24,7 +24,7 @@ from mcp_hub.protocol.era import MAX_CLIENT_NAME, Envelope
 from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.protocol.questions import UI_EXTENSION, extension_settings
-from mcp_hub.security import principal_of
+from mcp_hub.security import Principal, principal_of
 from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 OWN_NAMES: Final = frozenset({SEARCH, READ, CALL, RUN})
-REST: Final = f"; {SEARCH} finds the rest"
 """Names of the hub's own tools that can be called by every client, listed or not."""
+REST: Final = f"; {SEARCH} finds the rest"
 LEAST_LIMIT: Final = 40
 """The smallest `tool_limit` in the table of known clients."""
 SESSION_LIFE: Final = 3600.0
@@ -243,37 +243,44 @@ class Exposure:
         """Returns what clients were listed last, and why."""
         return list(self._reported.values())
 
-    def few(self, catalog: Catalog, forced_mode: Exposed = "auto") -> Catalog:
-        """Returns the catalog for a client that is listed a few tools, in the mode of everybody or in `forced_mode`."""
-        mode = self.mode(None) if forced_mode == "auto" else forced_mode
+    def few(self, catalog: Catalog, mode: Exposed, caller: Hashable | None = None) -> Catalog:
+        """Returns the catalog for a client that is listed a few tools in a mode."""
         always, _ = finished(self._always_in(catalog))
-        return self._few(catalog, tuple(always), None, mode == "code")
+        return self._few(catalog, tuple(always), caller, mode == "code")
 
-    def listing_for(self, catalog: Catalog, client: Client | None) -> tuple[Catalog, str]:
-        """Returns what a client would be listed by the mode of everybody, and why; None: one that is not known."""
-        decision = finished(self._decide(catalog, None, client, few=False))
-        return catalog if decision.all else self.few(catalog), decision.why
+    def listing_for(self, catalog: Catalog, client: Client | None, caller: Hashable | None) -> tuple[Catalog, str]:
+        """Returns what a client would be listed, and why; None: one that is not known."""
+        decision = finished(self._decide(catalog, caller, client, few=False))
+        return catalog if decision.all else self.few(catalog, self.mode(caller), caller), decision.why
 
 
-def listing_of(catalogs: Catalogs, client: Client | None) -> tuple[Catalog, str]:
-    """Returns what a client would be listed now, and why. None stands for one that is not in the table of clients."""
-    catalog, exposure = catalogs.of(None), catalogs.exposure
+def listing_of(catalogs: Catalogs, client: Client | None, profile: str | None = None) -> tuple[Catalog, str]:
+    """Returns what a client with a profile would be listed now, and why.
+
+    None stands for a client that is not in the table of clients, and for no profile.
+    """
+    caller = Principal("", profile) if profile is not None else None
+    catalog, exposure = catalogs.of(caller), catalogs.exposure
     if exposure is None:
-        return catalog, "'expose' is 'all'"
-    if not exposure.concerns(catalog):
-        return catalog, "they are few"
-    return exposure.listing_for(catalog, client if client is not None and client.calls_itself else None)
+        listing, why = catalog, "'expose' is 'all'"
+    elif not exposure.concerns(catalog):
+        listing, why = catalog, "they are few"
+    else:
+        known = client if client is not None and client.calls_itself else None
+        listing, why = exposure.listing_for(catalog, known, caller)
+    return listing, why if profile is None else f"{why}, with the profile {profile!r}"
 
 
-def rows_of(catalogs: Catalogs, clients: Iterable[Client]) -> list[Json]:
-    """Returns what these clients and any other would be listed, with keys `clients`, `listed`, `of`, `short` and `why`.
+async def rows_of(catalogs: Catalogs, clients: Mapping[Client, str | None]) -> list[Json]:
+    """Returns what these clients, each with its profile, and any other would be listed.
 
-    If it is the same for all, there is one row, whose `clients` is `every client`.
+    The keys are `clients`, `listed`, `of`, `short` and `why`. If it is the same for all, there is one row, whose
+    `clients` is `every client`.
     """
     rows: dict[tuple[int, str], Json] = {}
-    whole = catalogs.of(None)
-    for client in (*clients, None):
-        listing, why = listing_of(catalogs, client)
+    for client, profile in (*clients.items(), (None, None)):
+        whole = await catalogs.built_for(Principal("", profile) if profile is not None else None)
+        listing, why = listing_of(catalogs, client, profile)
         facts = {"listed": listing.tool_count, "of": whole.tool_count, "short": listing is not whole, "why": why}
         names = rows.setdefault((listing.tool_count, why), {"clients": [], **facts})["clients"]
         names.append(client.name if client is not None else "any other client")

@@ -118,6 +118,41 @@ def test_commands_say_what_each_configured_client_is_listed_and_when_that_change
     assert [row["clients"] for row in report] == [["Cursor"], ["any other client"]]
 
 
+def test_commands_say_of_a_client_only_what_its_own_entry_of_the_hub_serves(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    config = write_config(tmp_path, {"a": many(tmp_path, 22)}, profiles={"p": {"tools": ["a/tool_000", "a/tool_001"]}})
+    (tmp_path / "other").mkdir()
+    other = write_config(tmp_path / "other", {"a": many(tmp_path, 5)})
+    for directory, arguments in (
+        (".cursor", ["--config", str(config), "--profile", "p"]),
+        (".codeium/windsurf", ["--config", str(other)]),
+        (".kiro/settings", ["--config", str(config)]),
+    ):
+        (home / directory).mkdir(parents=True)
+        hubs = {"mcpServers": {"hub": {"command": "mcp-hub", "args": ["serve", *arguments]}}}
+        for name in ("mcp.json", "mcp_config.json"):
+            (home / directory / name).write_text(json.dumps(hubs))
+
+    def said(*arguments: str) -> str:
+        return stdout_of(*arguments, "--config", str(config), HOME=str(home), XDG_CONFIG_HOME=str(home / ".config"))
+
+    few = "they are few, with the profile 'p'"
+    assert f"listed to clients: Cursor 2 of 2 tools ({few}); Kiro, any other client 22 of 22 tools" in said("check")
+    tools = ["a__tool_000", "a__tool_001"]
+    assert [line.split()[0] for line in said("tools", "--client", "cursor").splitlines()] == tools
+    assert said("tokens", "--client", "cursor").startswith("Cursor is listed 2 of 2 tools")
+    stderr = subprocess.run(
+        [*HUB, "tools", "--config", str(config)],
+        capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "HOME": str(home)}, check=False,
+    ).stderr  # fmt: skip
+    assert stderr.splitlines() == [f"Cursor: listed 2 of 2 tools: {few}"]
+    said("disable", "a")
+    assert said("enable", "a").splitlines()[-2:] == [
+        f"Cursor is listed 2 of 2 tools: {few}",
+        "Kiro is listed 22 of 22 tools: they are few",
+    ]
+
+
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_tools_says_that_a_client_sees_others_than_it_prints(tmp_path: Path, count: int) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, count)}, expose="search"))
