@@ -112,6 +112,16 @@ class RawClient:
 
     async def modern(self, method: str, params: Json, url: str | None = None, **capabilities: Any) -> Json:
         """The answer to a request of the modern era. Raises Unanswered."""
+        async with contextlib.aclosing(self.modern_events(method, params, url, **capabilities)) as messages:
+            async for got in messages:
+                if "id" in got and "method" not in got:
+                    return got
+        raise AssertionError("a stream without an answer raises")
+
+    async def modern_events(
+        self, method: str, params: Json, url: str | None = None, **capabilities: Any
+    ) -> AsyncGenerator[Json]:
+        """The messages that answer a request of the modern era. Raises Unanswered."""
         meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}}
         headers = {**self._head, "Mcp-Protocol-Version": MODERN, "Mcp-Method": method}
@@ -119,9 +129,7 @@ class RawClient:
             headers["Mcp-Name"] = named
         async with contextlib.aclosing(self._answers(message, headers, url)) as events:
             async for _, got in events:
-                if got.get("id") == message["id"] and "method" not in got:
-                    return got
-        raise AssertionError("a stream without an answer raises")
+                yield got
 
     def events(self, message: Json, url: str | None = None) -> AsyncGenerator[tuple[str | None, Json]]:
         """The messages that answer a request, each with the id of its event. Raises Unanswered."""

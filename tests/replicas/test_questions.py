@@ -16,6 +16,7 @@ from mcp_hub.protocol.era import BATCHING_REVISION
 from tests import fakes
 from tests.catalog.uris.test_links_and_rules import server
 from tests.fakes.client import PATIENCE, fake
+from tests.protocol.extensions.test_states_of_tasks import server as tasks
 from tests.replicas.raw_client import code_of, raw, text_of
 from tests.replicas.served import cluster
 
@@ -132,6 +133,20 @@ async def test_a_task_can_be_read_at_every_replica(tmp_path: Path) -> None:
         )
         answer = await client.modern("tasks/get", {"taskId": task_id}, served.urls[0], extensions=extension)
         assert answer["result"]["status"] == "cancelled"
+
+
+async def test_the_states_of_a_task_are_told_at_every_replica(tmp_path: Path) -> None:
+    extension: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
+    servers = {"a": tasks(tmp_path)}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
+        call = {"name": "a__begin", "arguments": {}}
+        task_id = (await client.modern("tools/call", call, served.urls[0], extensions=extension))["result"]["taskId"]
+        for url in served.urls:
+            watched: dict[str, Any] = {"notifications": {"taskIds": [task_id]}}
+            told = client.modern_events("subscriptions/listen", watched, url, extensions=extension)
+            async with contextlib.aclosing(told):
+                assert (await anext(told))["params"]["notifications"] == {"taskIds": [task_id]}
+                assert (await anext(told))["params"]["status"] == "working"
 
 
 async def test_a_call_is_cancelled_from_another_replica(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from mcp_hub.downstream.replicas.shared_sessions import (
     write_rest,
 )
 from mcp_hub.downstream.responses import refuse, refuse_with
+from mcp_hub.downstream.subscriptions import WATCHED, WATCHED_TASKS
 from mcp_hub.errors import INVALID_REQUEST, CallError, ProtocolError
 from mcp_hub.protocol.era import (
     CANCELLED,
@@ -61,7 +62,8 @@ LISTEN_AGAIN: Final = 30.0
 MAX_PRINCIPALS: Final = 10_000
 """Principals of the modern era whose owner is remembered; the least recent are forgotten."""
 _LAST_EVENT_ID: Final = b"last-event-id"
-_KIND_BY_METHOD: Final = {kind.act_method: kind for kind in KINDS}
+_KIND_BY_METHOD: Final = {kind.act_method: kind for kind in reversed(KINDS)} | {READ_DIRECTORY: RESOURCES}
+"""Resources and templates have one method, which names a resource."""
 _LIST_METHODS: Final = frozenset(kind.list_method for kind in KINDS)
 _ANY_REPLICA_METHODS: Final = frozenset({"ping", "initialize", "server/discover", SET_LEVEL})
 _SUBSCRIPTIONS: Final = frozenset({SUBSCRIBE, UNSUBSCRIBE})
@@ -235,8 +237,8 @@ class RequestRouter:
     async def _spread_level(self, session: HandshakeSession, messages: list[Any]) -> None:
         """Sets the level of logging at every replica, as the last of these messages asks that does."""
         for message in reversed(messages):
-            params = message.get("params") if isinstance(message, dict) and message.get("method") == SET_LEVEL else None
-            level = params.get("level") if isinstance(params, dict) else None
+            is_level = isinstance(message, dict) and message.get("method") == SET_LEVEL
+            level = _object(message.get("params")).get("level") if is_level else None
             if level in LOG_LEVELS:
                 session.caller.want_log_from(str(level))
                 await self._sessions.keep(session, "level", str(level))
@@ -257,12 +259,18 @@ class RequestRouter:
         return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
 
     def _holder(self, principal: Principal, message: Message) -> str:
-        """Returns the replica whose process alone has a request's parked call or task, by its id; "" if none."""
-        params = message.get("params")
-        state = params.get("requestState") if isinstance(params, dict) else None
+        """Returns the replica whose process alone has a request's parked call or task, by its id; "" if none.
+
+        Of several tasks that a client listens to, the first one counts.
+        """
+        params = _object(message.get("params"))
+        state = params.get("requestState")
         if isinstance(state, str):
             return state.removeprefix(PREFIX).partition(":")[0] if state.startswith(PREFIX) else place_in(state)
-        sealed = params.get(TASK_ID) if message["method"] in TASK_METHODS and isinstance(params, dict) else None
+        sealed = params.get(TASK_ID) if message["method"] in TASK_METHODS else None
+        if message["method"] == LISTEN:
+            watched = _object(params.get("notifications")).get(WATCHED_TASKS)
+            sealed = watched[0] if isinstance(watched, list) and watched else None
         try:
             return self._hub.task_ids().place_of(principal, sealed) if isinstance(sealed, str) else ""
         except ProtocolError:
@@ -313,7 +321,7 @@ class RequestRouter:
 
     def _needs_owner(self, message: Message, key: Hashable, era: Era) -> bool:
         """Returns whether only the owner of a session, or of a principal, can carry a request out."""
-        method, params = message["method"], message.get("params")
+        method = message["method"]
         if era == "handshake" and method in _SUBSCRIPTIONS:
             return True
         if method in _ANY_REPLICA_METHODS:
@@ -325,7 +333,7 @@ class RequestRouter:
         if method in _LIST_METHODS or method == LISTEN:
             return self._hub.generation.has_own_lists or not _is_about_lists(message)
         kind = _KIND_BY_METHOD.get(method)
-        name = params.get(kind.name_key) if kind is not None and isinstance(params, dict) else None
+        name = _object(message.get("params")).get(kind.name_key) if kind is not None else None
         if kind is None or not isinstance(name, str):
             return kind is not None or method in TASK_METHODS or method == "completion/complete"
         route = self._hub.catalogs.of(key).resolve(kind, name)
@@ -425,9 +433,8 @@ class RequestRouter:
 
         A URI in a result is known only to the replica that returned the result.
         """
-        params = message.get("params")
-        reads = message["method"] in (RESOURCES.act_method, READ_DIRECTORY)
-        uri = params.get("uri") if reads and isinstance(params, dict) else None
+        reads = _KIND_BY_METHOD.get(message["method"]) is RESOURCES
+        uri = _object(message.get("params")).get("uri") if reads else None
         if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
             return False
         headers = () if session is None else headers_of(session)
@@ -463,9 +470,11 @@ def _is_about_lists(message: Message) -> bool:
     """Returns whether a request asks for a list, or to be told of changes of lists alone."""
     if message["method"] != LISTEN:
         return message["method"] in _LIST_METHODS
-    params = message.get("params")
-    notifications = params.get("notifications") if isinstance(params, dict) else None
-    return not (isinstance(notifications, dict) and notifications.get("resourceSubscriptions"))
+    return not _object(_object(message.get("params")).get("notifications")).get(WATCHED)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _is_kind_request(message: Any) -> bool:

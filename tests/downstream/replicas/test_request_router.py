@@ -10,6 +10,8 @@ from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.replicas import Replicas, request_router
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
+from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 from mcp_hub.security import Principal
 from tests.fakes.client import fake, write_config
 from tests.fakes.redis_server import redis_server
@@ -34,4 +36,21 @@ async def test_the_sessions_of_a_principal_end_when_its_owner_is_forgotten(
                 pass
         replicas.router._principal_ownership(eve)
         assert [sessions.existing(principal) is not None for principal in (ann, bob)] == [True, False]
+        await replicas.close()
+
+
+async def test_the_owner_gets_the_requests_for_servers_with_a_session_of_each_client_alone(tmp_path: Path) -> None:
+    servers = {"own": fake("--name", "own", session="client"), "all": fake("--name", "all")}
+    async with redis_server() as store, Engine(read_config(write_config(tmp_path, servers), {}).config) as hub:
+        replicas = Replicas(store.settings(), Dispatcher(hub))
+        await replicas.begin()
+        catalog = await hub.settled_catalog()
+        ann = Principal("ann")
+        for kind in (TOOLS, RESOURCES, PROMPTS):
+            for name in catalog.names(kind):
+                route = catalog.resolve(kind, name)
+                assert route is not None
+                for method in (kind.act_method, *([READ_DIRECTORY] if kind is RESOURCES else [])):
+                    request = {"method": method, "params": {kind.name_key: name}}
+                    assert replicas.router._needs_owner(request, ann, "modern") == (route.upstream == "own")
         await replicas.close()
