@@ -32,11 +32,13 @@ NO_ADDRESS_BAR = "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup"
 """Half the work of a start is a page for the list below the address bar, which nobody sees here."""
 BROKEN = """
 window.broken = [];
+window.lastClick = undefined;
 addEventListener("securitypolicyviolation", (event) => broken.push(`${event.violatedDirective} ${event.blockedURI}`));
 addEventListener("error", (event) => broken.push(String(event.message)));
 addEventListener("unhandledrejection", (event) => broken.push(String(event.reason)));
+addEventListener("click", (event) => { lastClick = event; }, { capture: true });
 """
-"""Notes what goes wrong in the page, such as a script that its policy stopped."""
+"""Notes what goes wrong in the page, such as a script that its policy stopped, and the last click."""
 
 
 class Looker:
@@ -92,7 +94,12 @@ class Looker:
             await expect(self.row(server).locator(".cell.tools")).not_to_have_text("0", timeout=WAIT)
 
     async def press(self, button: str, within: Locator | None = None) -> None:
-        await (within or self.page).get_by_role("button", name=button, exact=True).click()
+        """Clicks a button, once more for each click that the page ignored because the button had just moved."""
+        control = (within or self.page).get_by_role("button", name=button, exact=True)
+        async with asyncio.timeout(PATIENCE):
+            await control.click()
+            while await self.page.evaluate("lastClick?.defaultPrevented"):
+                await control.click()
 
     async def confirm(self, button: str) -> None:
         """Confirms the action that a dialog asks about, and waits until it is done."""
