@@ -50,6 +50,8 @@ class FileWatcher:
         self._tools: tuple[Path, ...] = ()
         self._folders: tuple[Path, ...] = ()
         self._last_stamps: dict[WatchedPath, tuple[FileStamp | None, ...]] = {}
+        self._followed = asyncio.Event()
+        """Set when other files are watched, which ends the wait for events of the former ones."""
         self.follow(config, read, folders)
 
     def follow(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
@@ -61,6 +63,7 @@ class FileWatcher:
         self._last_stamps = {
             watched_path: self._last_stamps.get(watched_path, stamps) for watched_path, stamps in self._stamps().items()
         }
+        self._followed.set()
 
     def _stamps(self) -> dict[WatchedPath, tuple[FileStamp | None, ...]]:
         stamps: dict[WatchedPath, tuple[FileStamp | None, ...]] = {
@@ -90,16 +93,28 @@ class FileWatcher:
 
     async def wait_for_change(self) -> None:
         """Returns when a file has changed and no more changes follow for `SETTLE_TIME`."""
+        while True:
+            await self._wait_for_difference()
+            before, now = None, await asyncio.to_thread(self._stamps)
+            while now != before:
+                await asyncio.sleep(SETTLE_TIME)
+                before, now = now, await asyncio.to_thread(self._stamps)
+            if now != self._last_stamps:  # it may be that other files are watched now
+                self._last_stamps = now
+                return
+
+    async def _wait_for_difference(self) -> None:
         from watchfiles import awatch  # not at the top, as it takes 60 ms
 
-        before = await asyncio.to_thread(self._stamps)
-        while before == self._last_stamps:
+        while await asyncio.to_thread(self._stamps) == self._last_stamps:
+            self._followed.clear()
             directories = await asyncio.to_thread(self._directories)
             events = awatch(
                 *directories,
                 watch_filter=None,
                 recursive=False,
                 debounce=DEBOUNCE,
+                stop_event=self._followed,
                 rust_timeout=WATCH_TIMEOUT,
                 yield_on_timeout=True,
                 ignore_permission_denied=True,
@@ -107,22 +122,17 @@ class FileWatcher:
             event = asyncio.ensure_future(anext(events))
             try:
                 await asyncio.sleep(0)  # starts to watch; the comparison notices earlier changes
-                while (before := await asyncio.to_thread(self._stamps)) == self._last_stamps:
+                while await asyncio.to_thread(self._stamps) == self._last_stamps:
                     await event
                     event = asyncio.ensure_future(anext(events))
+            except StopAsyncIteration:  # other files are to be watched
+                pass
             except FileNotFoundError:  # a directory was deleted before it could be watched
                 await asyncio.sleep(SETTLE_TIME)
             finally:
                 event.cancel()
                 await asyncio.gather(event, return_exceptions=True)
                 await events.aclose()
-        while True:
-            await asyncio.sleep(SETTLE_TIME)
-            now = await asyncio.to_thread(self._stamps)
-            if now == before:
-                self._last_stamps = now
-                return
-            before = now
 
 
 FIXED_LISTEN_KEYS: Final = ("host", "port", "tls", "verify", "max_body")
@@ -203,8 +213,8 @@ class Reloader:
         self._reload_requested = asyncio.Event()
         """Set to reload because the files have changed, or because another replica requests it."""
         self._reload_lock = asyncio.Lock()
-        self._done = asyncio.Event()
-        """Set while nothing is being loaded."""
+        self._files: FileWatcher | None = None
+        """None before the first look at files, and if they are not watched."""
         self.loaded_at = time.time()
         """When the active configuration was loaded, in seconds since 1970."""
         self.refusal: str | None = None
@@ -243,7 +253,7 @@ class Reloader:
     async def _watch(self) -> None:
         if not self._loaded.config.watch:
             return
-        files = FileWatcher(self._loaded.config, self._loaded.read, self._loaded.folders)
+        self._files = files = FileWatcher(self._loaded.config, self._loaded.read, self._loaded.folders)
         await asyncio.sleep(WATCH_DELAY)
         while True:
             await files.wait_for_change()
@@ -251,22 +261,17 @@ class Reloader:
             shown_roots = self._hub.clients.shown_roots
             if writers := await asyncio.to_thread(writers_of, files.paths, servers, shown_roots):
                 self._hold(writers)
-                continue
-            self._done.clear()
-            self._reload_requested.set()
-            await self._done.wait()
-            files.follow(self._loaded.config, self._loaded.read, self._loaded.folders)
+            else:
+                self._reload_requested.set()
 
     async def _reload_on(self, reload_event: asyncio.Event, by_signal: bool = False) -> None:
         while True:
             await reload_event.wait()
             reload_event.clear()
-            self._done.clear()
             try:
                 await self.reload_now(everywhere=by_signal)
             except Exception:
                 log.exception("loading the configuration again failed inside the hub")
-            self._done.set()
 
     async def reload_now(self, *, everywhere: bool = True) -> Reload | None:
         """Reloads the configuration because a person wants it; `everywhere` also at the other replicas.
@@ -306,8 +311,7 @@ class Reloader:
         self._on_load(loaded.config)
         for warning in loaded.messages:
             self._say(log_line("warning", printable(warning, MAX_LINE)))
-        before, self._loaded, self.refusal, self.waiting = self._loaded.config, loaded, None, None
-        former = self._hub.generation
+        before, former = self._loaded.config, self._hub.generation
         config = loaded.config.model_copy(update={"listen": listen})
         changed = [name for name in RESTART_KEYS if getattr(before, name) != getattr(loaded.config, name)]
         policies = (key for key in KEYS.root if key.needs_restart)
@@ -327,6 +331,9 @@ class Reloader:
             return False
         if self.listener is not None:
             self.listener.apply(listen)
+        self._loaded, self.refusal, self.waiting = loaded, None, None
+        if self._files is not None:
+            self._files.follow(loaded.config, loaded.read, loaded.folders)
         self.loaded_at = time.time()
         old, new = former.upstreams, generation.upstreams
         parts = [

@@ -83,3 +83,19 @@ async def test_the_roots_that_a_client_gives_a_server_count(tmp_path: Path) -> N
         write_config(tmp_path, {"evil": fake()})
         await heard(client, WAITS)
         assert LOADED not in client.stderr
+
+
+TOOL = "from mcp_hub import tool\n\n\n@tool\ndef {name}() -> str:\n    return 'x'\n"
+
+
+async def test_files_that_a_reload_by_a_person_has_added_are_watched(tmp_path: Path) -> None:
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "own.py").write_text(TOOL.format(name="first"))
+    async with hub(tmp_path, {"files": files(tmp_path)}) as client:
+        await written_by_a_model(client, {"a": fake()}, tools_dir="functions")
+        await heard(client, WAITS)
+        client.process.send_signal(signal.SIGHUP)
+        await heard(client, LOADED)
+        (tmp_path / "functions" / "own.py").write_text(TOOL.format(name="second"))
+        await heard(client, LOADED, 2)
+        assert "local__second" in await client.tool_names()
