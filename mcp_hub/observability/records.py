@@ -17,13 +17,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TextIO
 
 from mcp_hub.protocol.frames import FrameError, encode
+from mcp_hub.security.private_files import locked_directory
 from mcp_hub.text import json_escaped, printable
 
 MAX_FILE_SIZE: Final = 10 * 1024 * 1024
@@ -95,8 +96,9 @@ class RecordFile:
 
     def _rotate(self, fd: int) -> int:
         """Returns the descriptor to write to. It is the same one as long as a file cannot be renamed."""
-        with _locked(self.path.parent) as is_alone:
-            if is_alone and self._is_current(fd):
+        # A lock of the file would not do: another process may rotate the next one while the older ones are renamed.
+        with contextlib.suppress(TimeoutError), locked_directory(self.path.parent, wait=0.0):
+            if self._is_current(fd):
                 if sys.platform == "win32":
                     self.close()
                 with contextlib.suppress(OSError):  # somebody has the file open, on Windows: the next write tries again
@@ -124,34 +126,6 @@ def _make_private(fd: int) -> None:
             raise PermissionError("it belongs to another user")
     elif status.st_mode & 0o077:
         os.fchmod(fd, 0o600)
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[bool]:
-    """Tries to lock a directory for the block; yields whether nobody else rotates a file there.
-
-    A lock of the file would not do: another process may rotate the next one while the older ones are still renamed.
-    """
-    if sys.platform == "win32":  # a file that another hub has open cannot be renamed there anyway
-        yield True
-        return
-    import fcntl
-
-    try:
-        fd = os.open(directory, os.O_RDONLY)
-    except PermissionError:  # it may be written but not read; the file must not grow without a bound
-        yield True
-        return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        is_alone = False
-    else:
-        is_alone = True
-    try:
-        yield is_alone
-    finally:
-        os.close(fd)  # which unlocks it
 
 
 PIECE: Final = getattr(select, "PIPE_BUF", 4096)

@@ -495,18 +495,18 @@ def lock(fd: int) -> None:
 
 
 @contextlib.contextmanager
-def locked_directory(directory: Path) -> Iterator[None]:
+def locked_directory(directory: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     """Keeps other processes of the hub out of the block, so that none overwrites what another one has just written.
 
-    Windows and file systems without locks have no such protection. Raises OSError, TimeoutError after `LOCK_WAIT`.
+    Windows, file systems without locks and directories that may not be read have no such protection. Raises OSError,
+    TimeoutError after `wait` seconds.
     """
-    if sys.platform == "win32":  # a directory cannot be opened there
-        yield
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = None
+    with contextlib.suppress(PermissionError):  # always raised on Windows
+        descriptor = os.open(directory, os.O_RDONLY)
     try:
-        end = time.monotonic() + LOCK_WAIT
-        while True:
+        end = time.monotonic() + wait
+        while descriptor is not None:
             try:
                 lock(descriptor)
                 break
@@ -518,4 +518,5 @@ def locked_directory(directory: Path) -> Iterator[None]:
                 break
         yield
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)

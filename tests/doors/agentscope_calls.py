@@ -6,6 +6,8 @@ python agentscope_calls.py PYTHON SERVER.py [newest]
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +16,7 @@ from typing import Any
 
 import mcp.types
 from mcp import StdioServerParameters, stdio_client
+from pydantic import TypeAdapter
 
 import mcp_hub as clients_module  # was: import agentscope.mcp as clients_module
 from mcp_hub import Toolkit, ToolResponse  # was: from agentscope.tool import Toolkit, ToolResponse
@@ -108,6 +111,8 @@ async def clients(toolkit: Toolkit) -> None:
     print(say.session is client.session, say.client_gen)
     raw = await say(text="hello")
     print(isinstance(raw, mcp.types.CallToolResult), isinstance(raw.content[0], mcp.types.TextContent))
+    print(TypeAdapter(mcp.types.CallToolResult).dump_python(raw, by_alias=True, exclude_none=True)["content"])
+    print(copy.deepcopy(raw) == raw, pickle.loads(pickle.dumps(raw)) == raw)
     result = await client.session.call_tool("say", {"text": "again"})
     print(result.content[0].text, sorted(tool.name for tool in (await client.session.list_tools()).tools))
     print(MCPClientBase._convert_mcp_content_to_as_blocks(result.content))

@@ -217,6 +217,20 @@ async def test_tasks_in_the_background_and_their_results_are_bounded(
     assert (await toolkit.view_task(kept)).content == result.content
 
 
+async def test_the_result_of_a_task_has_the_last_chunks_of_a_long_stream(
+    toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_tasks, "MAX_CHUNKS", 2)
+
+    async def count() -> AsyncGenerator[ToolResponse, None]:
+        for number in range(4):
+            yield text_response(str(number))
+
+    toolkit.register_tool_function(count, async_execution=True)
+    task = (await text(toolkit, "count")).partition("Task ID: ")[2].partition(".")[0]
+    assert [part["text"] for part in (await toolkit.wait_task(task, timeout=PATIENCE)).content] == ["2", "3"]
+
+
 async def test_an_exception_of_a_tool_is_returned_as_text_or_raised(toolkit: Toolkit) -> None:
     """Seed 001, lines 87 and 111 say "raised" and "raised or an error block"; row A004-19 has the words of the text."""
 

@@ -70,8 +70,10 @@ def test_check_30_unknown_and_failing_tools_return_error_texts(manager: ToolMana
 def test_an_exception_without_a_message_is_an_error_without_text() -> None:
     with ToolManager() as tools:
         tools.register("silent", "d", {}, raises(RuntimeError()))
+        tools.register("empty", "d", {}, raises(RuntimeError("")))
         tools.register("named", "d", {}, raises(RuntimeError("RuntimeError")))
-        assert [tools.call_tool(name, {}) for name in ("silent", "named")] == ["Error: ", "Error: RuntimeError"]
+        texts = [tools.call_tool(name, {}) for name in ("silent", "empty", "named")]
+        assert texts == ["Error: ", "Error: ", "Error: RuntimeError"]
 
 
 def raises(error: Exception) -> Callable[[], None]:

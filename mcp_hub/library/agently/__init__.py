@@ -389,7 +389,7 @@ class ToolsByName:
         if name in self._addresses or name not in self._funcs:
             try:
                 return agently_format.value_of(outcome, name)
-            except HubError:
+            except (HubError, TimeoutError):
                 return f"Error: {formats.outcome_message(outcome, name)}"
         if outcome.direct:
             return outcome.value
@@ -401,7 +401,8 @@ class ToolsByName:
         if not result.get("isError"):
             return agently_format.value_of(outcome, name)  # a policy has changed what the function returned
         text = formats.error_text(result)
-        if outcome.raised is not None and not outcome.raised.args and text == f"Error: {type(outcome.raised).__name__}":
+        raised = outcome.raised
+        if raised is not None and not any(raised.args) and text == f"Error: {type(raised).__name__}":
             return "Error: "
         return text if text.startswith("Error:") else f"Error: {text}"
 

@@ -13,6 +13,8 @@ MAX_RESULTS: Final = 1000
 """Most results that nobody has taken; beyond that, the oldest is forgotten."""
 MAX_TASKS: Final = 1000
 """Most tasks that run at once."""
+MAX_CHUNKS: Final = 1000
+"""Most chunks of a call that its result has, the last ones. Chunks accumulate, so this loses nothing."""
 
 
 class TaskRegistry:
@@ -84,6 +86,8 @@ class TaskRegistry:
             async for chunk in stream:
                 # A raw result has no id. The last chunk may come twice, to be marked as the last.
                 chunks[getattr(chunk, "id", "")] = chunk
+                if len(chunks) > MAX_CHUNKS:
+                    del chunks[next(iter(chunks))]
             last = next(reversed(chunks.values()))
             result = last
             if len(chunks) > 1:

@@ -64,7 +64,23 @@ class McpObject(dict[str, Any]):
             name = "CallToolResult" if "content" in self else ""
         return getattr(sys.modules.get("mcp.types"), name, McpObject)
 
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """Returns the fields of the SDK's object, as pydantic reads them; {} where the SDK is not imported."""
+        return {} if self.__class__ is McpObject else dict(vars(self._sdk_object()))
+
+    def _sdk_object(self) -> Any:
+        """Returns the same object of the SDK's class. Raises pydantic.ValidationError if the server's is invalid."""
+        cls: Any = self.__class__
+        return cls.model_validate(_plain(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns how to make a copy, as the class that `pickle` reads is the SDK's."""
+        return McpObject, (dict(self),)
+
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__pydantic_") and self.__class__ is not McpObject:
+            return getattr(self._sdk_object(), name)
         for key in (name, "_meta" if name == "meta" else _NEXT_WORD.sub(lambda match: match[1].upper(), name)):
             if key in self:
                 return objects(self[key])

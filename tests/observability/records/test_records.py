@@ -1,6 +1,7 @@
 """The thread that writes: nobody waits for it, nothing it writes can be mistaken for something else."""
 
 import contextlib
+import errno
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ import pytest
 
 from mcp_hub.observability import records
 from mcp_hub.observability.records import RecordFile, RecordWriter
+from mcp_hub.security import private_files
 from tests.fakes.client import PATIENCE
 
 HOSTILE = "a\nb\r\x1b]8;;x\x07\x1b[2J \x9b \u202e\u2066 \U000e0041 \u2028 \x7f \ud800 grüße 😀"
@@ -97,6 +99,32 @@ def test_the_log_file_is_rotated_by_size_and_three_older_files_are_kept(tmp_path
     numbers = [record["n"] for file in reversed(files) for record in read_records(file)]
     assert numbers == list(range(100 - len(numbers), 100))
     assert len(numbers) > 30
+
+
+@pytest.mark.parametrize("obstacle", ["no_locks", "unreadable"])
+def test_a_log_file_is_rotated_where_its_directory_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: str
+) -> None:
+    file = RecordFile(tmp_path / "calls.jsonl", max_size=10)
+
+    def refuse(*_: Any) -> int:
+        raise (
+            PermissionError(errno.EACCES, "not readable") if obstacle == "unreadable" else OSError(errno.ENOLCK, "none")
+        )
+
+    file.write(b"12345678\n")
+    with monkeypatch.context() as patch:
+        if obstacle == "no_locks":
+            patch.setattr("fcntl.flock", refuse)
+        else:
+            patch.setattr(private_files, "os", SimpleNamespace(**vars(os) | {"open": refuse}))
+        file.write(b"abcdefgh\n")
+    assert (tmp_path / "calls.jsonl.1").read_bytes() == b"12345678\n"
+    file.write(b"last 678\n")
+    with private_files.locked_directory(tmp_path):  # another process rotates a file there
+        file.write(b"not yet!\n")
+    file.close()
+    assert (tmp_path / "calls.jsonl").read_bytes() == b"last 678\nnot yet!\n"
 
 
 WRITER = """
