@@ -222,9 +222,10 @@ class Catalogs:
         else:
             deadline = self._began + (first_list_wait(envelope) if pending else 0.0)
             if not self._late_timers:
-                waited, call_later = time.monotonic() - self._began, asyncio.get_running_loop().call_later
-                for seconds in (min(GIVES_UP, deadline - self._began), deadline - self._began):
-                    self._late_timers.append(call_later(max(0.0, seconds - waited), _note_late, upstreams))
+                waited, loop = time.monotonic() - self._began, asyncio.get_running_loop()
+                for seconds in {GIVES_UP, max(GIVES_UP, deadline - self._began)}:
+                    delay = max(0.0, seconds - waited)
+                    self._late_timers.append(loop.call_later(delay, loop.run_in_executor, None, _note_late, upstreams))
             pending = [upstream for upstream in pending if not upstream.list_store.was_late]
         seconds = min(deadline, self._began + latest) - time.monotonic()
         await self.wait_for([upstream.settled for upstream in pending], seconds)

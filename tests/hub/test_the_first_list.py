@@ -112,6 +112,16 @@ async def test_a_server_that_comes_after_some_clients_gave_up_is_not_late_for_on
             await asyncio.sleep(0)
 
 
+async def test_a_server_that_was_late_for_a_client_in_a_hurry_is_waited_for_by_one_that_waits_longer(
+    tmp_path: Path,
+) -> None:
+    config = write_config(tmp_path, {"slow": fake("--start-delay", "2")}, list_wait=None)
+    async with program(config, CODEX) as client:
+        assert await client.tool_names() == []
+    async with program(config, GEMINI) as client:
+        assert "slow__echo" in await client.tool_names()
+
+
 def test_the_table_has_how_long_clients_wait() -> None:
     waits = {client.id: client.list_wait for client in CLIENTS}
     assert (waits["codex"], waits["claude-code"], waits["gemini"], waits["opencode"]) == (0.6, 1.2, 10, 10)
