@@ -28,7 +28,7 @@ from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import NO_CAUSE, Cause, Peer, Progress
-from mcp_hub.upstream.attribution import ROOTS_WAIT, AttributedCall, CallAttribution
+from mcp_hub.upstream.attribution import ROOTS_ANSWER, ROOTS_WAIT, AttributedCall, CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -373,7 +373,13 @@ class UpstreamSession:
         carries = call.asker is not None and method == TOOLS.act_method
         if (roots := self.first_roots) is None or (roots.is_refused and not carries):
             return
-        async with roots.turn:
+        try:
+            async with asyncio.timeout(ROOTS_ANSWER):
+                await roots.turn.acquire()
+        except TimeoutError:
+            self.first_roots = None  # the call before this one is parked, perhaps by a client that is gone
+            return
+        try:
             if self.first_roots is None:
                 return
             with call:  # only now, as two calls could not carry one question
@@ -390,6 +396,8 @@ class UpstreamSession:
                     await asyncio.sleep(ROOTS_WAIT)
             if carries or not roots.is_refused:
                 self.first_roots = None
+        finally:
+            roots.turn.release()
 
     async def _ping(self) -> None:
         """Waits at most PROBE_WAIT until the server answers a ping; an error is an answer."""

@@ -17,6 +17,7 @@ from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_
 from tests.fakes.network import network_hub, sdk
 from tests.fakes.processes import below
 from tests.peers.catalogue import REAL_SERVERS, Place
+from tests.replicas import raw_client
 from tests.upstream.asking.test_servers_ask_handshake_clients import (
     asked,
     asking,
@@ -166,3 +167,18 @@ async def test_server_filesystem_denies_the_first_call_over_http_outside_of_the_
     ):
         result = await client.call_tool(**read(outside))
     assert is_denied({"result": result.model_dump(by_alias=True)})
+
+
+async def test_a_client_that_does_not_answer_a_modern_question_for_roots_holds_back_nobody_else(tmp_path: Path) -> None:
+    Place(tmp_path).file.parent.mkdir()
+    servers = {"a": REAL_SERVERS["filesystem"].entry(Place(tmp_path))}
+    call = {"name": "a__list_allowed_directories", "arguments": {}}
+    async with (
+        network_hub(tmp_path / "hub", servers) as (_, base),
+        raw_client.raw(base) as gone,
+        raw_client.raw(base) as other,
+    ):
+        assert (await gone.modern("tools/call", call, roots={}))["result"]["resultType"] == "input_required"
+        await other.begin()
+        for _ in range(2):
+            assert str(tmp_path) in raw_client.text_of(await other.request("tools/call", call))
