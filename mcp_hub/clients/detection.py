@@ -14,6 +14,7 @@ from mcp_hub.clients.translation import own_values
 from mcp_hub.config.ancestry import options_of_serve
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry import EntryContext, read_entry
+from mcp_hub.config.field_types import boolean
 from mcp_hub.config.fields import read_defaults
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.inherited import capabilities
@@ -52,7 +53,7 @@ class FoundServer(msgspec.Struct, frozen=True):
     @property
     def on(self) -> bool:
         """Whether the entry is switched on in its file; a variable may still lack a value."""
-        return self.values.get("enabled", True) is not False
+        return boolean(self.values.get("enabled")) is not False
 
     @property
     def command_line(self) -> tuple[str, ...]:

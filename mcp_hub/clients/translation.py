@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_hub.config.dialect import RESTRICTIONS, Dialect
+from mcp_hub.config.field_types import boolean
 from mcp_hub.config.fields import FieldValue, canonical_values
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.models import Server
@@ -52,9 +53,9 @@ def own_values(
         entry["transport"] = server.transport
     elif "url" not in entry:
         entry.pop("transport", None)
-    if entry.pop("disabled", None) is True or raw.id in dialect.off:
+    if boolean(entry.pop("disabled", None)) or raw.id in dialect.off:
         entry["enabled"] = False
-    if entry.get("enabled") is True:
+    if boolean(entry.get("enabled")):
         del entry["enabled"]
     if refused := dialect.refused.get(raw.id):
         entry["disable_tools"] = [*entry.get("disable_tools", ()), *refused]

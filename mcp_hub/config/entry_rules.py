@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from mcp_hub.config.field_types import After, DescriptionLimit, Duration, OptionalDuration, Size
+from mcp_hub.config.field_types import After, DescriptionLimit, Duration, OptionalDuration, Size, boolean
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, read_model
@@ -183,7 +183,7 @@ def read_tools(
         if not isinstance(rules, dict):
             findings.error(key_path, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
             continue
-        if rules.get("enabled") is False:
+        if boolean(rules.get("enabled")) is False:
             disabled_names.append(name)
         values = {
             key: setting for key, setting in rules.items() if key not in _FOREIGN_TOOL_KEYS and setting is not None
@@ -206,7 +206,7 @@ def read_tools(
 def _hidden_arguments(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
     hidden: dict[str, Any] = {}
     for name, change in _mapping(value, at, findings).items():
-        if isinstance(change, dict) and change.get("hide") is True and "default" in change:
+        if isinstance(change, dict) and boolean(change.get("hide")) and "default" in change:
             hidden[name] = change["default"]
         elif change:
             findings.error((*at, name), "only {hide: true, default: VALUE} is supported: it becomes a preset")

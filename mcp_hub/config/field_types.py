@@ -49,8 +49,10 @@ class SecretStr:
 Check = Callable[[Any], Any]
 """Returns the value as the model keeps it. Raises ValidationError."""
 
-_TRUE: Final = frozenset({"true", "t", "yes", "y", "on", "1"})
-_FALSE: Final = frozenset({"false", "f", "no", "n", "off", "0"})
+_BOOLEANS: Final = {
+    **dict.fromkeys((True, "true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys((False, "false", "f", "no", "n", "off", "0"), False),
+}
 _INTEGER: Final = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0*)?")
 
 
@@ -157,15 +159,15 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else _refuse("must be a text")
 
 
+def boolean(value: Any) -> bool | None:
+    """Returns the boolean that a value means, also as a word such as `yes`, or as 0 or 1; None if it means none."""
+    word = value.strip().lower() if isinstance(value, str) else value
+    return _BOOLEANS.get(word) if isinstance(word, str | int | float) else None
+
+
 def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    normalized = value.lower() if isinstance(value, str) else value
-    if isinstance(normalized, str) and (normalized in _TRUE or normalized in _FALSE):
-        return normalized in _TRUE
-    if isinstance(normalized, int | float) and normalized in (0, 1):
-        return bool(normalized)
-    return _refuse("must be true or false")
+    meant = boolean(value)
+    return _refuse("must be true or false") if meant is None else meant
 
 
 def _integer(value: Any) -> int:
@@ -198,11 +200,12 @@ def _secret(value: Any) -> SecretStr:
 
 
 def _choice(choices: Sequence[Any]) -> Check:
-    quoted = [repr(choice) for choice in choices]
-    text = " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+    text = f"must be one of {', '.join(choices)}"
 
     def check(value: Any) -> Any:
-        return value if isinstance(value, str) and value in choices else _refuse(f"input should be {text}")
+        if value is False and "off" in choices:
+            return "off"  # YAML 1.1 reads `off` as false
+        return value if isinstance(value, str) and value in choices else _refuse(text)
 
     return check
 

@@ -24,7 +24,7 @@ from mcp_hub.config.dialect import (
     WITHOUT_EFFECT,
     Dialect,
 )
-from mcp_hub.config.field_types import parse_duration
+from mcp_hub.config.field_types import boolean, check_of, parse_duration
 from mcp_hub.config.findings import Findings, KeyPath, is_remark, only_known
 from mcp_hub.config.settings import restricting
 from mcp_hub.config.variables import VariableScope
@@ -38,8 +38,6 @@ _ABSENT_IF_EMPTY: Final = frozenset({
 """Keys whose empty value means that they are absent, as templates of clients write every key. No rule is one."""
 _RULES: Final = ("tools", "preset", "validate_arguments", "max_result_bytes", "postprocess", "allow")
 """Keys of entries that restrict what is allowed and that belong to no single policy."""
-_TRUE: Final = frozenset({"true", "yes", "on", "1"})
-_FALSE: Final = frozenset({"false", "no", "off", "0"})
 
 
 class FieldValue(msgspec.Struct, frozen=True):
@@ -112,16 +110,8 @@ class Fields:
         return tuple(text for text in texts if text is not None)
 
     def flag(self, name: str) -> bool | None:
-        """Reads a boolean, also one written as a word such as `true`. Reports an error for anything else."""
-        if (field := self._get(name)) is None:
-            return None
-        if isinstance(field.value, bool):
-            return field.value
-        text = field.value.strip().lower() if isinstance(field.value, str) else None
-        if text in _TRUE or text in _FALSE:
-            return text in _TRUE
-        self.error(field.at, "must be true or false")
-        return None
+        """Reads a boolean, also one written as a word such as `yes`. Reports an error for anything else."""
+        return self.parsed(name, check_of(bool))
 
     def choice(self, name: str, choices: Mapping[str | bool, T] | Mapping[str, T]) -> T | None:
         """Reads one of the keys of `choices` and returns its value. Reports an error for anything else."""
@@ -283,7 +273,7 @@ def restriction(values: Mapping[str, Any], policy_keys: Container[str]) -> Coded
         if key in policy_keys:
             continue
         value = values.get(key)
-        if value is True or (isinstance(value, dict) and value.get("enabled") is True):
+        if boolean(value.get("enabled") if isinstance(value, dict) else value):
             return CodedText(f"{label} ('{key}') cannot be enforced by the hub", codes.RESTRICTION_FOREIGN)
     return None
 
@@ -292,8 +282,8 @@ def _hub_value(name: str, key: str, value: Any) -> Any:
     """Returns the hub's value of the key `name`: None for an empty one, and for MCPHub's `perSessionClient: false`."""
     if name in _ABSENT_IF_EMPTY and (value in ({}, []) or (isinstance(value, str) and not value.strip())):
         return None
-    if key == "perSessionClient" and isinstance(value, bool):
-        return "client" if value else None
+    if key == "perSessionClient" and (is_own := boolean(value)) is not None:
+        return "client" if is_own else None
     return value
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub.config.field_types import boolean
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.variables import VariableScope, expand_tree
 from mcp_hub.text import printable
@@ -47,7 +48,7 @@ def opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict
             patterns: list[str] = []
             for pattern, rule in rules.items():
                 own = pattern[len(name) + 1 :] if pattern.startswith(f"{name}_") else None
-                if rule is False or rule == "deny":
+                if boolean(rule) is False or rule == "deny":
                     if own is not None:
                         patterns.append(own or "*")
                     elif pattern == name or fnmatchcase(f"{name}_", pattern):
@@ -122,7 +123,7 @@ def _type_of(extension: Any) -> str | None:
 def without_parts_of_goose(extensions: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
     """Returns the extensions that are servers. One warning names those that are on and run inside of Goose."""
     internal = [name for name, extension in extensions.items() if _type_of(extension) in _PARTS_OF_GOOSE]
-    if enabled := [name for name in internal if extensions[name].get("enabled", True) is not False]:
+    if enabled := [name for name in internal if boolean(extensions[name].get("enabled")) is not False]:
         findings.warning((GOOSE_ROOT,), f"{_name_list(enabled)}: run inside of Goose and are not served")
     return {name: extension for name, extension in extensions.items() if name not in internal}
 

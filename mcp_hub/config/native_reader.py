@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from mcp_hub.codes import CodedText
 from mcp_hub.config.entry_rules import ToolRules, read_tools
-from mcp_hub.config.field_types import parse_size
+from mcp_hub.config.field_types import boolean, parse_size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 from mcp_hub.config.native_tools import NativeParameter, NativeToolDefinition, ParameterPlace, path_parameters
@@ -77,7 +77,7 @@ def read_native(
     A variable without a value switches the tool off, with a warning. Its name stays taken, so that no other tool
     gets its calls.
     """
-    if values.get("enabled") is False:
+    if boolean(values.get("enabled")) is False:
         return None
     renamed = {KEY_ALIASES.get(key, key): (key, value) for key, value in values.items()}
     known_values = only_known({key: value for key, (_, value) in renamed.items()}, TOOL_KEYS | RULE_KEYS, at, findings)

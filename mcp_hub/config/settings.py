@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import msgspec
 
-from mcp_hub.config.field_types import Check, ValidationError, check_of, is_list
+from mcp_hub.config.field_types import Check, ValidationError, boolean, check_of, is_list
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 
 if TYPE_CHECKING:
@@ -146,11 +146,12 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
 
     `off` and `false` stand for the model's `OFF`, a plain number for its field `NUMBER`, `true` for its defaults.
     """
-    if (value is False or value == "off") and model.OFF is not None:
-        value = dict(model.OFF)
+    is_on = boolean(value) if isinstance(value, str | bool) and model.OFF is not None else None
+    if is_on is False:
+        value = dict(model.OFF or {})
     elif isinstance(value, int) and not isinstance(value, bool) and model.NUMBER is not None:
         value = {model.NUMBER: value}
-    elif value is True and model.OFF is not None:
+    elif is_on:
         value = {}
     if not isinstance(value, dict):
         shorthand = " or 'off'" if model.OFF is not None else ""
@@ -298,6 +299,5 @@ def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
 
 
 def by_mode(value: Any) -> Any:
-    """Returns `{"mode": WORD}` for a single word, and turns `mode: false`, as YAML reads `off`, into `off`."""
-    value = {"mode": value} if isinstance(value, str) and value != "off" else value
-    return {**value, "mode": "off"} if isinstance(value, dict) and value.get("mode") is False else value
+    """Returns `{"mode": WORD}` for a single word that is no boolean; any other value unchanged."""
+    return {"mode": value} if isinstance(value, str) and boolean(value) is None else value

@@ -9,14 +9,15 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from mcp_hub import codes
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.config_files import stamp_of
+from mcp_hub.config.field_types import check_of
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mode, read_model
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mode, parsed_key, read_model
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy import PolicyParts
 from mcp_hub.protocol.kinds import Kind
@@ -67,17 +68,8 @@ def _read(field: FieldValue, reading: KeyReading) -> PinSettings | None:
     return read_model(PinSettings, value, field.at, reading.findings)
 
 
-def _read_mode(field: FieldValue, reading: KeyReading) -> PinMode | None:
-    modes: tuple[PinMode, ...] = get_args(PinMode)
-    mode = "off" if field.value is False else field.value  # YAML 1.1 reads `off` as false
-    if mode not in modes:
-        reading.findings.error(field.at, f"must be one of {', '.join(modes)}")
-        return None
-    return modes[modes.index(mode)]
-
-
 PINS: Final = RootKey("pins", _read, PinSettings(), restricts=True)
-PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", _read_mode, None, restricts=True)
+PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", parsed_key(check_of(PinMode)), None, restricts=True)
 """The mode of this server, `off`, `warn` or `enforce`; None: that of the root."""
 
 

@@ -384,10 +384,39 @@ def test_description_and_schema_limits_can_be_set_per_entry_and_per_tool(
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("descriptions: short", "a number of tokens"), ("descriptions: 0", "a number"), ("schemas: x", "'compact'")],
+    [("descriptions: short", "a number of tokens"), ("descriptions: 0", "a number"), ("schemas: x", "full, compact")],
 )
 def test_an_invalid_list_size_setting_is_an_error_with_the_valid_values(tmp_path: Path, key: str, text: str) -> None:
     for entry in (f"{{command: x, {key}}}", f"{{command: x, tools: {{t: {{{key}}}}}}}"):
         (line,) = refused(tmp_path, f"servers: {{a: {entry}}}")
         assert key.partition(":")[0] in line
         assert text in line
+
+
+@pytest.mark.parametrize(("word", "meant"), [("' YES '", True), ("y", True), ("'1'", True), ("1", True), ("N", False)])
+def test_a_boolean_is_read_in_the_same_words_wherever_it_stands(tmp_path: Path, word: str, meant: bool) -> None:
+    text = f"""
+    servers:
+      a: {{command: x, lazy: {word}, tools: {{t: {{retry: {word}}}}}}}
+    groups: {{g: {{tools: [a/t], active: {word}}}}}
+    watch: {word}
+    listen: {{ui: {word}}}
+    tracing: {{arguments: {word}}}
+    """
+    config = read(tmp_path, text).config
+    (server,) = config.servers
+    values = [server.lazy, server.tools["t"].retry, config.groups[0].active, config.watch]
+    assert [*values, config.listen.ui, config.tracing.arguments] == [meant] * 6
+
+
+@pytest.mark.parametrize("word", ["no", "${OFF}", " Off ", "0"])
+def test_what_a_word_switches_off_stays_off(tmp_path: Path, word: str) -> None:
+    text = f"servers: {{a: {{command: x, health: '{word}', tools: {{t: {{enabled: '{word}'}}}}}}}}"
+    server = only(tmp_path, text, environ={"OFF": "false"})
+    assert server.health.ping is None
+    assert server.filters["tools"].deny == ("t",)
+
+
+@pytest.mark.parametrize("word", ["true", "'yes'", "'on'", "{enabled: '1'}"])
+def test_a_restriction_of_another_host_that_is_on_in_any_word_disables_its_entry(tmp_path: Path, word: str) -> None:
+    assert not only(tmp_path, f"servers: {{a: {{command: x, quarantined: {word}}}}}").enabled
