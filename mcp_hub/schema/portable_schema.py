@@ -27,7 +27,8 @@ References = frozenset[str]
 
 MAX_WORK: Final = 3_000
 """Work for one rewritten schema: a unit for each schema that is read, and for each `_PER_UNIT` bytes of its texts and
-values. What lies beyond is cut to its type, and after as many schemas again it is left out."""
+values, or properties that are merged. What lies beyond is cut to its type, and after as many schemas again it is left
+out."""
 _PER_UNIT: Final = 100
 MAX_LEVELS: Final = 9
 """Levels of a rewritten schema below which only types follow: OpenAI takes ten."""
@@ -121,7 +122,10 @@ class _Rewriting:
             facts = _both(facts, referred)
         conjuncts = schema.get("allOf")
         for inner in conjuncts if isinstance(conjuncts, list) and not (self._is_old and reference) else ():
+            if self._work_left < 0:
+                break
             more, references = self._read(inner, references, depth + 1)
+            self._work_left -= sum(len(facts.get(key, ())) for key in ("properties", "required")) // _PER_UNIT
             facts = _both(facts, more)
         return facts, references
 
@@ -217,6 +221,10 @@ class _Rewriting:
         branches = [branch for branch, _ in read if "object" in branch.get("type", ("object",))]
         merged = {key: value for key, value in facts.items() if key != "anyOf"}
         added = dict.fromkeys(name for branch in branches for name in branch.get("properties", ()))
+        if (cost := len(added) * len(branches) // _PER_UNIT) > max(self._work_left, 0):
+            branches, added = [], {}
+        else:
+            self._work_left -= cost
         properties = {name: _in_any(branches, name) for name in added} | facts.get("properties", {})
         required = [branch.get("required", []) for branch in branches]
         if any(required):

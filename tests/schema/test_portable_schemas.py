@@ -250,12 +250,30 @@ def _hostile() -> Iterator[Json]:
     yield {**object_of(**{f"a{n}": {"$ref": "#/$defs/L"} for n in range(1000)}), "$defs": {"L": large}}
     yield {"anyOf": [{"$ref": "#/$defs/L"}] * 3000, "$defs": {"L": object_of(**{f"a{n}": True for n in range(5000)})}}
     yield object_of(a={**STRING, "enum": ["x" * 1000] * 3000, "pattern": "y" * 100_000, "default": "z" * 1000})
+    distinct = [object_of(**{f"p{n}_{m}": True for m in range(80)}) for n in range(200)]
+    yield {"allOf": [*distinct, *({"required": [f"r{n}_{m}" for m in range(9)]} for n in range(2000))]}
+    yield object_of(a={**object_of(), "anyOf": distinct})
 
 
-@pytest.mark.parametrize("schema", list(_hostile()), ids=range(9))
-def test_a_hostile_schema_is_rewritten_in_bounded_size(schema: Json) -> None:
+@pytest.mark.parametrize("schema", list(_hostile()), ids=range(11))
+def test_a_hostile_schema_is_rewritten_in_bounded_size_and_work(schema: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged: list[int] = []
+    in_any, both = module._in_any, module._both
+
+    def counting_in_any(branches: list[Json], name: str) -> Any:
+        merged.append(len(branches))
+        return in_any(branches, name)
+
+    def counting_both(first: Json, second: Json) -> Json:
+        merged.extend(len(facts.get(key, ())) for facts in (first, second) for key in ("properties", "required"))
+        return both(first, second)
+
+    monkeypatch.setattr(module, "_in_any", counting_in_any)
+    monkeypatch.setattr(module, "_both", counting_both)
     for target in TARGETS:
+        merged.clear()
         rewritten = portable_schema(schema, target)
+        assert sum(merged) <= 2 * module._PER_UNIT * module.MAX_WORK
         assert refused(rewritten, target) == []
         assert len(encode(rewritten)) <= max(100 * module.MAX_WORK, 2 * len(encode(schema)))
 
