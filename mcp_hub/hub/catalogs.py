@@ -451,9 +451,14 @@ _NOTHING: Final = Catalog.build(())
 
 
 def _note_late(upstreams: Mapping[str, Upstream]) -> None:
-    """Notes on disk which upstreams were too late for the first list, so that the next start does not wait for them."""
+    """Notes on disk which upstreams were too late for the first list, so that the next start does not wait for them.
+
+    One that has failed was late if it was noted as late before: its failure is nothing to wait for.
+    """
     for upstream in upstreams.values():
-        upstream.list_store.note_late(late=not upstream.settled.is_set())
+        is_settled = upstream.settled.is_set()
+        if not is_settled or upstream.error is None:
+            upstream.list_store.note_late(late=not is_settled)
 
 
 def process_age() -> float:

@@ -96,20 +96,26 @@ async def test_a_server_is_late_also_for_a_client_that_gave_up_and_ended_the_hub
         assert "up__echo" in (await engine.settled_catalog()).names(TOOLS)
 
 
-async def test_a_server_that_comes_after_some_clients_gave_up_is_not_late_for_one_that_waits(
+async def test_a_server_that_comes_after_some_clients_gave_up_is_not_late_and_one_that_fails_then_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = read_config(write_config(tmp_path, {"slow": fake("--start-delay", "1")}, list_wait=None)).config
+    servers = {"slow": fake("--start-delay", "1"), "fails": fake("--die", "x")}
+    config = read_config(write_config(tmp_path, servers, list_wait=None)).config
     monkeypatch.setattr(catalogs, "GIVES_UP", 0.0)
     for module in (exposure, catalogs):
         monkeypatch.setattr(module, "LIST_WAIT", 5.0)
+
+    async def wait_for_notes(count: int) -> None:
+        while len(list((tmp_path / "cache").glob("*.late"))) != count:
+            await asyncio.sleep(0)
+
     async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as engine, asyncio.timeout(PATIENCE):
         waiting = asyncio.create_task(engine.settled_catalog())
-        while not list((tmp_path / "cache").glob("*.late")):
-            await asyncio.sleep(0)
+        await wait_for_notes(2)
         assert "slow__echo" in (await waiting).names(TOOLS)
-        while list((tmp_path / "cache").glob("*.late")):
-            await asyncio.sleep(0)
+        await wait_for_notes(1)
+    async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as engine:
+        assert engine.upstreams["fails"].list_store.was_late
 
 
 async def test_a_server_that_was_late_for_a_client_in_a_hurry_is_waited_for_by_one_that_waits_longer(
