@@ -20,6 +20,7 @@ from mcp_hub.policy import PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
 from mcp_hub.policy.uri_rules import keys_of
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.counters import InFlight
 from mcp_hub.security.screening import (
     FOREIGN_TOOLS,
     HIDDEN_CHARACTER_RULES,
@@ -32,7 +33,6 @@ from mcp_hub.security.screening import (
     flags_of_instructions,
     flags_of_names,
     foreign_names,
-    is_distinct,
 )
 from mcp_hub.transport.background import BACKGROUND
 
@@ -100,7 +100,7 @@ class _Screened(msgspec.Struct):
 
 
 class _Without:
-    """The names in one set that are not in another, without building that set."""
+    """The names in one container that are not in another, without building that set."""
 
     def __init__(self, names: Container[str], own: Container[str]) -> None:
         self._names = names
@@ -126,6 +126,10 @@ class ScreenReview:
         self._allowed = {id: Patterns(settings.allow) for id, settings in self._settings.items()}
         self._tool_rules = ToolRulesTable(self._servers)
         self._screened: dict[str, dict[Route, list[_Screened]]] = {}
+        self._tools: dict[str, set[str]] = {}
+        """The names of the tools of each server."""
+        self._tool_names = InFlight[str]()
+        """How many servers have a tool of a name."""
         self._budgets: dict[str, Budget] = {}
         self._hidden: dict[str, dict[Route, str]] = {}
         self._hidden_uris: dict[str, dict[str, str]] = {}
@@ -169,6 +173,11 @@ class ScreenReview:
                 self._pending.append((upstream, item.route, entry))
             entries.append(entry)
         self._screened[upstream] = screened
+        former, own = self._tools.get(upstream, set()), {route.name for route in screened if route.kind is TOOLS}
+        self._tools[upstream] = own
+        self._tool_names.update(own - former)
+        for name in former - own:
+            self._tool_names.leave(name)
         self.version += 1
         yield from self._hide_flagged(upstream, settings, screened)
 
@@ -220,12 +229,10 @@ class ScreenReview:
             upstream, route, entry = self._current = self._pending.pop()
             yield from self._screen_texts(upstream, route, entry, self._budgets[upstream])
             self._current = None
-        for finding in self._findings():
+        for upstream, route, flags in self._findings():
             yield
-            if finding is None:
-                continue
-            for flag in finding[2]:
-                self._log_once(finding[0], finding[1].kind.unknown, finding[1].name, flag)
+            for flag in flags:
+                self._log_once(upstream, route.kind.unknown, route.name, flag)
 
     def finding(self, route: Route) -> Generator[None, None, Flag | None]:
         """Returns the first finding in an item, in steps, which is screened now if it has not been; None without one.
@@ -238,10 +245,10 @@ class ScreenReview:
         for entry in self._screened.get(upstream, {}).get(route, ()):
             if entry.texts is None:
                 yield from self._screen_texts(upstream, route, entry, self._budgets[upstream])
-        for finding in self._findings((route,)):
+        for _, _, flags in self._findings((route,)):
             yield
-            if finding is not None and finding[2]:
-                return finding[2][0]
+            if flags:
+                return flags[0]
         return None
 
     def _is_allowed(self, route: Route) -> bool:
@@ -250,30 +257,19 @@ class ScreenReview:
 
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
         """Yields (upstream, route, finding) of everything found so far."""
-        return (
-            (finding[0], finding[1], flag) for finding in self._findings() if finding is not None for flag in finding[2]
-        )
+        return ((upstream, route, flag) for upstream, route, flags in self._findings() for flag in flags)
 
-    def _findings(self, routes: Sequence[Route] = ()) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
-        """Yields the findings item by item, of all or of these `routes`; None after each step of the preparation."""
+    def _findings(self, routes: Sequence[Route] = ()) -> Iterator[tuple[str, Route, tuple[Flag, ...]]]:
+        """Yields the findings item by item, of all or of these `routes`."""
         screened = dict(self._screened)
-        tools: dict[str, set[str]] = {id: set() for id in screened}
-        distinct: set[str] = set()
-        plain: set[str] = set()
-        for upstream, by_route in screened.items():
-            for route in (route for route in by_route if route.kind is TOOLS):
-                yield None
-                tools[upstream].add(route.name)
-                (distinct if is_distinct(route.name) else plain).add(route.name)
         if routes:
             screened = {route.upstream: {route: screened.get(route.upstream, {}).get(route, [])} for route in routes}
         for upstream, by_route in screened.items():
-            settings, own = self._settings[upstream], tools.get(upstream, set())
-            has_foreign = len(distinct) + len(plain) > len(own)
+            settings, own = self._settings[upstream], self._tools.get(upstream, set())
+            has_foreign = len(self._tool_names) > len(own) and FOREIGN_TOOLS not in settings.ignore
+            foreign = _Without(self._tool_names, own)
             for route, entry in ((route, entry) for route, entries in by_route.items() for entry in entries):
-                flags = list(entry.flags)
-                if has_foreign and FOREIGN_TOOLS not in settings.ignore:
-                    flags += foreign_names(route.kind, entry.wire, _Without(distinct, own), _Without(plain, own))
+                flags = (*entry.flags, *(foreign_names(route.kind, entry.wire, foreign) if has_foreign else ()))
                 yield upstream, route, tuple(self._not_ignored(settings, flags))
 
     def _screen_texts(self, upstream: str, route: Route, entry: _Screened, budget: Budget) -> Generator[None]:

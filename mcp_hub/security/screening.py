@@ -407,11 +407,10 @@ def flags_of_instructions(text: str, *, max_description: int = MAX_DESCRIPTION) 
     return tuple(flag for flag in _flags(texts, max_description, Budget(MAX_INSTRUCTIONS)) if flag is not None)
 
 
-def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Container[str]) -> tuple[Flag, ...]:
+def foreign_names(kind: Kind, wire: Any, foreign: Container[str]) -> tuple[Flag, ...]:
     """Returns flags for names of other servers' tools in the first `MAX_DESCRIPTION` characters of each description.
 
-    `distinct` names are not words of prose, such as `send_message`. `plain` names count only if the text calls them
-    tools.
+    A name that may be a word of prose, unlike `send_message`, counts only if the text calls it a tool.
     """
     flags: list[Flag] = []
     reported: set[str] = set()
@@ -425,8 +424,8 @@ def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Contai
                 return tuple(flags)
             name = match[0].rstrip(".-")
             end = match.start() + len(name)
-            is_foreign = name in distinct or (name in plain and _is_called_a_tool(text, match.start(), end))
-            if is_foreign and name not in reported:
+            is_meant = name in foreign and (is_distinct(name) or _is_called_a_tool(text, match.start(), end))
+            if is_meant and name not in reported:
                 reported.add(name)
                 flags.append(Flag(FOREIGN_TOOLS, where, _excerpt(text, match.start())))
     return tuple(flags)

@@ -17,7 +17,7 @@ from mcp_hub.cli.report import connect_all
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
-from mcp_hub.security.screening import Flag, flags_of_instructions, flags_of_item, foreign_names, is_distinct
+from mcp_hub.security.screening import Flag, flags_of_instructions, flags_of_item, foreign_names
 from mcp_hub.text import printable
 from tests.peers.catalogue import SERVERS_BY_NAME, Entry, real_servers
 from tests.peers.programs import NODE, NPM, installed
@@ -79,8 +79,7 @@ def flags(item: Said, corpus: list[Said]) -> tuple[Flag, ...]:
         return flags_of_instructions(item.value)
     own = {entry.name for entry in corpus if entry.server == item.server and entry.kind is TOOLS}
     foreign = {entry.name for entry in corpus if entry.server != item.server and entry.kind is TOOLS} - own
-    distinct = {name for name in foreign if is_distinct(name)}
-    return (*flags_of_item(item.kind, item.value), *foreign_names(item.kind, item.value, distinct, foreign - distinct))
+    return (*flags_of_item(item.kind, item.value), *foreign_names(item.kind, item.value, foreign))
 
 
 async def _main() -> int:

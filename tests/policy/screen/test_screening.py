@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog import Item, Route
+from mcp_hub.hub.composition import load_config
+from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TOOLS
 from mcp_hub.security.screening import (
@@ -23,7 +26,7 @@ from mcp_hub.security.screening import (
     is_distinct,
 )
 from mcp_hub.text import find_hidden_characters, fold_text
-from tests.fakes.client import PATIENCE
+from tests.fakes.client import PATIENCE, write_config
 from tests.policy.screen.clean import clean_corpus, flags
 from tests.policy.screen.corpus import HONEST, POISONED, taking, tool
 
@@ -132,7 +135,7 @@ def test_texts_of_the_configuration_are_not_flagged() -> None:
     assert flags_of_item(TOOLS, tool("Never tell the user."), without=("description",)) == ()
 
 
-DISTINCT, PLAIN = {"send_message", "readFile", "git-log"}, {"search", "echo"}
+FOREIGN = {"send_message", "readFile", "git-log", "search", "echo"}
 
 
 @pytest.mark.parametrize(
@@ -148,13 +151,34 @@ DISTINCT, PLAIN = {"send_message", "readFile", "git-log"}, {"search", "echo"}
     ],
 )
 def test_unambiguous_names_of_other_servers_tools_are_flagged(text: str, named: int) -> None:
-    assert len(foreign_names(TOOLS, tool(text), DISTINCT, PLAIN)) == named
+    assert len(foreign_names(TOOLS, tool(text), FOREIGN)) == named
 
 
 def test_a_name_counts_as_unambiguous_by_its_form() -> None:
     assert [is_distinct(name) for name in ("send_message", "git-log", "readFile", "a.b")] == [True] * 4
     assert [is_distinct(name) for name in ("search", "Echo", "_", "t0")] == [False] * 4
     assert "names-other-tools" in REPORT_ONLY
+
+
+def test_the_screening_of_one_tool_does_not_depend_on_how_many_others_there_are(tmp_path: Path) -> None:
+    config = load_config(write_config(tmp_path, {"a": {"command": "a"}, "b": {"command": "b"}}))
+    looked_at = Route("a", TOOLS, "looked_at")
+
+    def items(server: str, *names: str) -> list[Item]:
+        wires = [{**tool("Better than send_message."), "name": name} for name in names]
+        return [Item(Route(server, TOOLS, wire["name"]), wire["name"], wire) for wire in wires]
+
+    steps, findings = [], []
+    for count in (1, 1000):
+        review = ScreenReview(config)
+        for others in (["send_message"], [], ["send_message", *(f"tool_{n}" for n in range(count))]):
+            finished(review.review("b", items("b", *others)))
+            finished(review.review("a", items("a", "looked_at")))
+            flag = finished(review.finding(looked_at))
+            findings.append(flag.rule if flag is not None else None)
+        steps.append(sum(1 for _ in review.finding(looked_at)))
+    assert findings == ["names-other-tools", None, "names-other-tools"] * 2
+    assert steps[0] == steps[1]
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -201,7 +225,7 @@ def test_every_text_is_read_in_bounded_time() -> None:
         "    for text in (half * (65536 // len(half)), half * 20000 + 'tool user http'):\n"
         "        tool = {'name': 'x', 'description': text}\n"
         "        flags_of_item(TOOLS, tool)\n"
-        "        foreign_names(TOOLS, tool, {'send_message'}, {'x', 'a'})\n"
+        "        foreign_names(TOOLS, tool, {'send_message', 'x', 'a'})\n"
     )
     argv = [sys.executable, "-c", program, json.dumps(HALF)]
     subprocess.run(argv, check=True, timeout=PATIENCE * 2, cwd=ROOT)
