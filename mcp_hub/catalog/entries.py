@@ -120,8 +120,15 @@ class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
         return {}
 
 
-def made_entry(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:
-    """Makes the entry of an item under a name; `same` says whether nothing but its name was changed."""
-    handshake = to_handshake_tool(wire) if item.route.kind is TOOLS else wire
+def made_entry(
+    exposed: str, route: Route, wire: Json, data: bytes | None = None, item: Item | None = None
+) -> CatalogEntry:
+    """Makes the entry of a route under a name.
+
+    Args:
+        data: `wire`, serialised; None: it is serialised here.
+        item: the item, if nothing but its name was changed.
+    """
+    handshake = to_handshake_tool(wire) if route.kind is TOOLS else wire
     handshake_data = encode(handshake) if handshake is not wire else None
-    return CatalogEntry(exposed, item.route, wire, data, handshake_data, item if same else None)
+    return CatalogEntry(exposed, route, wire, encode(wire) if data is None else data, handshake_data, item)

@@ -56,9 +56,7 @@ class LinkedResources:
     def tool(self, entry: CatalogEntry) -> CatalogEntry:
         """Returns the tool with the exposed URI of its UI resource."""
         wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
-        if wire is entry.wire or entry.item is None:
-            return entry
-        return made_entry(entry.exposed, entry.item, wire, encode(wire), same=False)
+        return entry if wire is entry.wire else made_entry(entry.exposed, entry.route, wire)
 
     def skill(self, entry: CatalogEntry) -> Generator[None, None, CatalogEntry]:
         """Returns the skill with the exposed URIs of its files.
@@ -80,7 +78,7 @@ class LinkedResources:
             return entry
         exposed = names.expose_uri(upstream, entry.route.name)
         wire = with_uris({**entry.wire, "uri": entry.route.name}, partial(names.expose_uri, upstream))
-        return CatalogEntry(exposed, entry.route, wire, encode(wire))
+        return made_entry(exposed, entry.route, wire)
 
     def _exposed_uri(self, route: Route) -> str:
         """Returns the URI of a resource, prefixed if its own URI leads to another resource."""
@@ -373,9 +371,8 @@ def _entry(exposed: str, claim: _Claim) -> CatalogEntry:
     wire = claim.wire if former is None else former.wire
     data = claim.data
     if wire[kind.name_key] != exposed or data is None:
-        wire = {**wire, kind.name_key: exposed}
-        data = encode(wire)
-    return made_entry(exposed, claim.item, wire, data, same=not claim.repaired)
+        wire, data = {**wire, kind.name_key: exposed}, None
+    return made_entry(exposed, claim.route, wire, data, None if claim.repaired else claim.item)
 
 
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -6,12 +6,11 @@ import asyncio
 from operator import is_not
 from typing import TYPE_CHECKING, Any
 
-from mcp_hub.catalog import Catalog, CatalogEntry, Item
+from mcp_hub.catalog import Catalog, CatalogEntry
 from mcp_hub.catalog.entries import made_entry
 from mcp_hub.config.models import Config
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.presentation import CLIENT_SCHEMAS, ClientSchemaForm
-from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 
 if TYPE_CHECKING:
@@ -67,10 +66,9 @@ def _for(entry: CatalogEntry, provider: Provider | None) -> CatalogEntry:
         from mcp_hub.schema.portable_schema import portable_schema
 
         schema = entry.wire["inputSchema"]
-        wire = {**entry.wire, "inputSchema": portable_schema(schema, provider)}
-        item = Item(entry.route, entry.route.name, wire)
-        is_same = wire["inputSchema"] is schema
-        entry.variants[provider] = None if is_same else made_entry(entry.exposed, item, wire, encode(wire), same=False)
+        rewritten = portable_schema(schema, provider)
+        wire = {**entry.wire, "inputSchema": rewritten}
+        entry.variants[provider] = None if rewritten is schema else made_entry(entry.exposed, entry.route, wire)
     return entry.variants[provider] or entry
 
 

@@ -7,13 +7,13 @@ listed, so the few always include the hub's own tools that find and call the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry, Route
+from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, Route
 from mcp_hub.config.models import LIST_WAIT, Config
 from mcp_hub.config.settings import Exposed
 from mcp_hub.observability.stalls import in_slices
@@ -213,10 +213,12 @@ class Exposure:
 
     def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None, code: bool) -> Catalog:
         if (listing := catalog.listings.get((names, code))) is None:
+            from mcp_hub.hub.groups.active_groups import own_entries
+
             listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
             listed |= {
                 entry.exposed: entry
-                for entry in _own_tools(self._whole_of(caller), code)
+                for entry in own_entries((), (SEARCH, RUN if code else READ, CALL), self._whole_of(caller))
                 if entry.exposed not in listed
             }
             active = [name for name in names if name not in catalog.inactive]
@@ -325,16 +327,6 @@ def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool
         if remaining < 0:
             return True
     return False
-
-
-def _own_tools(full_catalog: Catalog, code: bool) -> Iterable[CatalogEntry]:
-    """Returns the hub's own tools for a client that is listed a few tools; `full_catalog` is all that it may see.
-
-    With `code` it calls the others in programs too.
-    """
-    from mcp_hub.hub.groups.active_groups import definitions, made_entry
-
-    return (made_entry(wire) for wire in definitions((), (SEARCH, RUN if code else READ, CALL), full_catalog))
 
 
 def own_route(

@@ -22,6 +22,7 @@ from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
 from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security import profile_of
+from mcp_hub.security.lru import Lru
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _TAG_NAMESPACES: Final = ("fastmcp", "_fastmcp", "mcp-hub")
@@ -165,7 +166,7 @@ class Access(Policy):
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
         self._selected: dict[tuple[str, str | None], bool] = {}
         """By upstream and profile: whether a tool is selected, so that resources and prompts are served too."""
-        self._decisions: dict[str, dict[tuple[Route, str | None], str | None]] = {}
+        self._decisions: dict[str, Lru[tuple[Route, str | None], str | None]] = {}
         """Decisions by upstream, since those of one upstream change together."""
         self._skills: dict[str, dict[tuple[str, str | None], str | None]] = {}
         """Decisions about listed skills, by upstream: a skill is refused if one of its files is."""
@@ -297,11 +298,9 @@ class Access(Policy):
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         key = (route, profile)
-        decisions = self._decisions.setdefault(route.upstream, {})
+        decisions = self._decisions.setdefault(route.upstream, Lru(MAX_REMEMBERED))
         if key in decisions:
             return decisions[key]
-        if len(decisions) >= MAX_REMEMBERED:
-            decisions.clear()
         rule = self._hiding_rule(route, profile)
         if len(route.name) <= MAX_MATCHED_URI:
             decisions[key] = rule

@@ -10,6 +10,7 @@ from typing import Final
 from mcp_hub.catalog import Route
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.models import Server
+from mcp_hub.security.lru import Lru
 
 MAX_REMEMBERED: Final = 10_000
 """Names whose rules are cached; an upstream may list new names without end."""
@@ -33,11 +34,11 @@ class Patterns:
         return name in self._exact or (self._glob is not None and self._glob.match(name) is not None)
 
 
-class ToolRulesTable(dict[Route, ToolRules]):
+class ToolRulesTable(Lru[Route, ToolRules]):
     """The ToolRules of each tool, merged from all matching patterns; for each key the last pattern in the file wins."""
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
-        super().__init__()
+        super().__init__(MAX_REMEMBERED)
         self._rules = {
             id: [(pattern, Patterns((pattern,)), rules) for pattern, rules in server.tools.items()]
             for id, server in servers.items()
@@ -50,8 +51,6 @@ class ToolRulesTable(dict[Route, ToolRules]):
         return f"tools.{keys[-1]}.{field}" if keys else None
 
     def __missing__(self, route: Route) -> ToolRules:
-        if len(self) >= MAX_REMEMBERED:
-            self.clear()
         self[route] = rules = self._merged(route) if route.kind.name == "tools" else NO_RULES
         return rules
 

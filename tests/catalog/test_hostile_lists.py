@@ -151,6 +151,15 @@ def test_a_lone_surrogate_is_shown_as_the_replacement_character() -> None:
     assert len(catalog.findings) == 2
 
 
+def test_a_tool_with_repaired_text_opens_the_app_of_its_own_server() -> None:
+    app = {"ui": {"resourceUri": "ui://app"}}
+    sources = [listed(id, "ui://app", kind=RESOURCES) for id in "uv"]
+    shown = listed("v", "t", description="cut \ud83d", _meta=app)
+    catalog = Catalog.build([sources[0], CatalogSource("v", "", (*sources[1].items, *shown.items))])
+    (tool,) = page_items(catalog)
+    assert catalog.resolve(RESOURCES, tool["_meta"]["ui"]["resourceUri"]) == Route("v", RESOURCES, "ui://app")
+
+
 def test_text_that_only_resembles_a_lone_surrogate_is_unchanged() -> None:
     catalog = Catalog.build([listed("u", "t", description="write \\ud83d or \ufffd")])
     assert page_items(catalog)[0]["description"] == "write \\ud83d or \ufffd"

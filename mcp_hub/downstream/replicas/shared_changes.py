@@ -24,6 +24,7 @@ from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
+from mcp_hub.security.lru import Lru
 from mcp_hub.store.change_log import Change, ChangeLog
 from mcp_hub.store.replica_keys import FRESH
 from mcp_hub.text import printable
@@ -61,7 +62,7 @@ class SharedChanges:
         self._dispatcher = dispatcher
         self._hub = dispatcher.hub
         self._tell = tell
-        self._by_caller: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._by_caller: Lru[str, dict[str, Any]] = Lru(MAX_CALLERS)
         """The changes of callers, by the caller's shared name and by the kind of the change."""
         self._newest_id = b""
         """The id of the newest change when this replica last began to read."""
@@ -189,7 +190,7 @@ class SharedChanges:
         return next((caller for caller in self._dispatcher.callers if caller.known_as == name), None)
 
     def _remember(self, about: str, kind: str, value: Any) -> None:
-        changes = self._by_caller.setdefault(about, {})
+        changes = self._by_caller[about] = self._by_caller.get(about, {})
         if kind == "groups":
             changes[kind] = {**changes.get(kind, {}), **value}
         elif kind == "used":
@@ -197,9 +198,6 @@ class SharedChanges:
             changes[kind] = [sorted({*labels, *value[0]}), max(used_at, value[1])]
         else:
             changes[kind] = [*(entry for entry in changes.get(kind, ()) if entry != value), value]
-        self._by_caller.move_to_end(about)
-        while len(self._by_caller) > MAX_CALLERS:
-            self._by_caller.popitem(last=False)
 
     def _apply(self, caller: Hashable, kind: str, value: Any) -> None:
         if kind == "groups":

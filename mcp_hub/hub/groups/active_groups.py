@@ -5,23 +5,25 @@ Lists and calls use the same object, so that they always agree.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, CatalogEntry, Route
+from mcp_hub.catalog.entries import made_entry
 from mcp_hub.catalog.token_estimate import estimate_tokens
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
-from mcp_hub.protocol.frames import encode, finished
+from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.search import words_of
 from mcp_hub.search.signatures import summary
 from mcp_hub.security import profile_of
+from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -112,6 +114,12 @@ def definitions(
     return entries
 
 
+def own_entries(groups: Sequence[ToolGroupSettings], tools: Collection[str], catalog: Catalog) -> list[CatalogEntry]:
+    """Returns the entries of the tools that `definitions` defines."""
+    wires = definitions(groups, tools, catalog)
+    return [made_entry(wire["name"], Route(OWN, TOOLS, wire["name"]), wire) for wire in wires]
+
+
 def _tool(
     name: str,
     text: str,
@@ -179,7 +187,7 @@ class GroupMembers:
         self._groups = [(group.name, Patterns(group.tools), Patterns(group.servers)) for group in groups]
         self._removed = [(group.name, Patterns(group.tools), Patterns(group.servers)) for group in removed]
         self._servers = servers
-        self._cached: dict[tuple[str, str], tuple[tuple[str, ...], bool]] = {}
+        self._cached: Lru[tuple[str, str], tuple[tuple[str, ...], bool]] = Lru(MAX_REMEMBERED)
 
     def groups(self, route: Route) -> tuple[str, ...]:
         """Returns the groups of a tool, in their order; () if it is in `basic`, or gone."""
@@ -193,8 +201,6 @@ class GroupMembers:
         key = (route.upstream, route.name)
         result = self._cached.get(key)
         if result is None:
-            if len(self._cached) >= MAX_REMEMBERED:
-                self._cached.clear()
             server = self._servers.get(route.upstream)
             names = tuple(name for name, *rules in self._groups if server is not None and _has(rules, server, route))
             is_removed = (
@@ -236,7 +242,7 @@ class ActiveGroups:
         self._chosen = chosen
         self._everything = everything
         self._own_tools = own_tools
-        self._views: WeakKeyDictionary[Catalog, OrderedDict[tuple[frozenset[str], bool], Catalog]] = WeakKeyDictionary()
+        self._views: WeakKeyDictionary[Catalog, Lru[tuple[frozenset[str], bool], Catalog]] = WeakKeyDictionary()
         self._visible: WeakKeyDictionary[Catalog, tuple[ToolGroupSettings, ...]] = WeakKeyDictionary()
 
     @property
@@ -278,10 +284,8 @@ class ActiveGroups:
         """Returns the catalog that a caller sees: the meta tools, then its tools of `full_catalog` in active groups."""
         views = self._views.get(full_catalog)
         key = (self.active(caller), self._restricts(caller))
-        if views is None or key not in views:
-            return finished(self._build_view(full_catalog, *key))
-        views.move_to_end(key)
-        return views[key]
+        view = views.use(key) if views is not None else None
+        return view if view is not None else finished(self._build_view(full_catalog, *key))
 
     def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
         """Makes the views of `full_catalog` that callers had of the former catalog, or the default one.
@@ -299,19 +303,10 @@ class ActiveGroups:
             return not names or not active.isdisjoint(names)
 
         groups = yield from self._visible_groups(catalog, restricted)
-        own_entries = [made_entry(wire) for wire in definitions(groups, self._own_tools, catalog)]
-        view = yield from catalog.viewing(listed, self.members.was_removed, own_entries)
-        views = self._views.setdefault(catalog, OrderedDict())
-        views[active, restricted] = view
-        if len(views) > MAX_VIEWS:
-            views.popitem(last=False)
+        own = own_entries(groups, self._own_tools, catalog)
+        view = yield from catalog.viewing(listed, self.members.was_removed, own)
+        self._views.setdefault(catalog, Lru(MAX_VIEWS))[active, restricted] = view
         return view
 
     def _restricts(self, caller: Hashable | None) -> bool:
         return not self._everything or profile_of(caller) is not None
-
-
-def made_entry(wire: dict[str, object]) -> CatalogEntry:
-    """Returns the entry of one of the hub's own tools."""
-    name = str(wire["name"])
-    return CatalogEntry(name, Route(OWN, TOOLS, name), wire, encode(wire))

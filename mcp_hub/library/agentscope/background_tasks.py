@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
+from mcp_hub.security.lru import Lru
 from mcp_hub.servers.local.tool_results import ToolResponse
 
 MAX_RESULTS: Final = 1000
@@ -22,7 +23,7 @@ class TaskRegistry:
 
     def __init__(self) -> None:
         self._async_tasks: dict[str, asyncio.Task[None]] = {}
-        self._async_results: dict[str, ToolResponse] = {}
+        self._async_results: Lru[str, ToolResponse] = Lru(MAX_RESULTS)
 
     async def view_task(self, task_id: str) -> ToolResponse:
         """View the status of an async tool task by its task ID.
@@ -81,13 +82,11 @@ class TaskRegistry:
 
     async def _finish(self, id: str, stream: AsyncGenerator[Any, None]) -> None:
         """Keeps the result of a call: its only chunk, or the content of all its chunks."""
-        chunks: dict[str, ToolResponse] = {}
+        chunks: Lru[str, ToolResponse] = Lru(MAX_CHUNKS)
         try:
             async for chunk in stream:
                 # A raw result has no id. The last chunk may come twice, to be marked as the last.
                 chunks[getattr(chunk, "id", "")] = chunk
-                if len(chunks) > MAX_CHUNKS:
-                    del chunks[next(iter(chunks))]
             last = next(reversed(chunks.values()))
             result = last
             if len(chunks) > 1:
@@ -101,8 +100,6 @@ class TaskRegistry:
             result = ToolResponse([{"type": "text", "text": text}], is_interrupted=True)
         self._async_tasks.pop(id, None)
         self._async_results[id] = result
-        if len(self._async_results) > MAX_RESULTS:
-            del self._async_results[next(iter(self._async_results))]
 
 
 def _text(text: str) -> ToolResponse:

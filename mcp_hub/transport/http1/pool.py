@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from mcp_hub.security.lru import Lru
 from mcp_hub.transport.http1.client_connection import WRITE_SIZE, ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import (
     ACCEPTED,
@@ -284,7 +285,7 @@ class RequestHeadEncoder:
         }
         self._common = _merged(defaults, common)
         self._target_prefix = str(origin.origin()) if absolute else ""
-        self._cache: dict[tuple[object, ...], bytes] = {}
+        self._cache: Lru[tuple[object, ...], bytes] = Lru(KEPT)
 
     def head(self, method: str, target: str, headers: Mapping[str, str], size: int | None) -> bytes:
         """Returns the head of one request to `target`, a path with its query.
@@ -295,8 +296,6 @@ class RequestHeadEncoder:
         lines = self._cache.get(key)
         if lines is None:
             lines = self._encode(method, target, headers)
-            if len(self._cache) >= KEPT:
-                self._cache.clear()
             if len(lines) <= KEPT_SIZE:
                 self._cache[key] = lines
         return lines + b"\r\n" if size is None else b"%bContent-Length: %d\r\n\r\n" % (lines, size)
