@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 async def _list_duplicates(loaded: LoadedConfig, selection: Selection, *, as_json: bool) -> int:
     async with make_hub(loaded.config, selection) as hub:
         await connect_all(hub)
-        rows = _find_duplicates(loaded, hub)
+        rows = list(_find_duplicates(loaded, hub))
     if as_json:
         print(json_text(rows))
     else:
@@ -204,30 +204,17 @@ A tool that has the name at its server, but another exposed name, is not dropped
 """
 
 
-def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> list[_Row]:
-    """Returns the duplicate names in folders, in files of local tools, and in the merged lists."""
-    return [*_of_folders(loaded), *_of_files(hub), *_of_lists(hub), *_references(hub)]
-
-
-def _of_folders(loaded: LoadedConfig) -> Iterator[_Row]:
-    for duplicate in loaded.duplicates:
-        yield {"what": duplicate.what, "name": duplicate.name, "kept": duplicate.kept, "dropped": duplicate.dropped}
-
-
-def _of_files(hub: Engine) -> Iterator[_Row]:
+def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> Iterator[_Row]:
+    """Yields the duplicate names in folders, in files of local tools, and in the merged lists."""
+    for found in loaded.duplicates:
+        yield {"what": found.what, "name": found.name, "kept": found.kept, "dropped": found.dropped}
     for upstream in hub.upstreams.values():
         for duplicate in upstream.lists.duplicates:
             yield {"what": "tool", **duplicate}
-
-
-def _of_lists(hub: Engine) -> Iterator[_Row]:
     for finding in hub.catalog.findings:
         if finding.kept is not None:
             kept = f"server {finding.kept.upstream}"
             yield {"what": finding.kind, "name": finding.name, "kept": kept, "dropped": f"server {finding.upstream}"}
-
-
-def _references(hub: Engine) -> Iterator[_Row]:
     first: dict[str, str] = {}
     for entry in hub.catalog.entries(TOOLS):
         name, server = entry.route.name, entry.route.upstream

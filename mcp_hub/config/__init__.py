@@ -199,14 +199,40 @@ class ConfigReader:
     def __init__(self, keys: KeyTable) -> None:
         self._keys = keys
 
+    def load(
+        self,
+        source: Path | str | Mapping[str, Any],
+        *,
+        environ: Mapping[str, str] = os.environ,
+        home: Path | None = None,
+        literal: bool = False,
+    ) -> LoadedConfig:
+        """Reads a file, or a mapping like a file in the working directory. Logs messages to `mcp_hub.config`.
+
+        `literal`: variables of a mapping are not expanded. Raises ConfigError.
+        """
+        if isinstance(source, Mapping):
+            root_tree = dict(source) if any(root in source for root in ROOTS) else {"servers": {}, **source}
+            document = ConfigDocument(Path.cwd() / "configuration", root_tree, {}, (), (), lambda at: None)
+            loaded = _read([document], self._keys, environ, home, literal=literal, strict=True)
+            loaded = msgspec.structs.replace(loaded, config=loaded.config.model_copy(update={"path": None}))
+        else:
+            loaded = self.read_config(source, environ, home)
+        for message in loaded.messages:
+            log.warning("%s", message)
+        return loaded
+
     def load_config(
         self, path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None
     ) -> Config:
-        """Reads the file at `path`, and logs warnings to `mcp_hub.config`. Raises ConfigError."""
-        loaded = self.read_config(path, environ, home)
-        for warning in loaded.messages:
-            log.warning("%s", warning)
-        return loaded.config
+        """Returns the configuration of the file at `path`, as `load` does. Raises ConfigError."""
+        return self.load(path, environ=environ, home=home).config
+
+    def config_of(
+        self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
+    ) -> Config:
+        """Returns the configuration of a mapping, as `load` does; its `path` is None. Raises ConfigError."""
+        return self.load(tree, environ=environ, literal=literal).config
 
     def read_config(
         self,
@@ -234,20 +260,6 @@ class ConfigReader:
             return msgspec.structs.replace(loaded, found=found)
         record = require_trust(paths[0], environ)  # after it was read, so that nothing else can be in force
         return msgspec.structs.replace(loaded, found=found, read=loaded.read | {record})
-
-    def config_of(
-        self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
-    ) -> Config:
-        """Reads a configuration from a mapping, like a file in the working directory. Its `path` is None.
-
-        `literal`: variables are not expanded. Warnings are logged to `mcp_hub.config`. Raises ConfigError.
-        """
-        root_tree = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
-        document = ConfigDocument(Path.cwd() / "configuration", root_tree, {}, (), (), lambda at: None)
-        loaded = _read([document], self._keys, environ, None, literal=literal, strict=True)
-        for warning in loaded.warnings:
-            log.warning("%s", warning)
-        return loaded.config.model_copy(update={"path": None})
 
 
 def _read(

@@ -62,6 +62,7 @@ _READER: Final = ConfigReader(KEYS)
 # Every file and every dict is read by these, with the keys of all policies.
 config_of: Final = _READER.config_of
 load_config: Final = _READER.load_config
+load_source: Final = _READER.load
 read_config: Final = _READER.read_config
 
 

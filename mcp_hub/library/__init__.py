@@ -8,24 +8,21 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, overload
 
 from mcp_hub.config import default_path
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub.composition import config_of, load_config
 from mcp_hub.hub.groups import Groups
 from mcp_hub.library.engine_host import CallLabel, CallOutcome, CallToolResult, EngineHost, ServerTools, ToolCard
-from mcp_hub.library.portal import Portal
+from mcp_hub.library.portal import Closable, Portal
 from mcp_hub.library.server_entries import (
     FUNCTIONS,
     functions_of,
     make_server,
     secrets_among,
     with_functions,
-    with_functions_of,
     with_server,
     without_server,
 )
@@ -146,7 +143,7 @@ class HasHub(Protocol):
     def hub(self, hub: Hub) -> None: ...
 
 
-class Hub:
+class Hub(Closable):
     """The hub that `mcp-hub serve` runs, in a program: `async with Hub.from_config("servers.yaml") as hub: ...`.
 
     It starts with the first call, in a separate thread, and ends with `close`, with the block, or with the program.
@@ -162,11 +159,10 @@ class Hub:
         collectors: Sequence[IMetricsCollector] = (),
         tracer_provider: Any = None,
     ) -> None:
-        self._running = EngineHost(as_config(config), collectors, tracer_provider)
+        self._running = EngineHost(config, collectors, tracer_provider)
         self._redaction: tuple[Config, Redactor] | None = None
         self.told_names: Lru[str, None] = Lru(MAX_TOLD)
         """Names of several tools, of which the log has been told."""
-        self._lasting_edits: dict[object, Callable[[Config], Config]] = {}
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # A hub that is garbage-collected without `close` still stops its servers.
         weakref.finalize(self, self._portal.end).atexit = False
@@ -204,21 +200,13 @@ class Hub:
 
     # --- life --------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Hub:
+    async def __aenter__(self) -> Self:
         await self._portal.wait(self._running.hub)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __enter__(self) -> Hub:
+    def __enter__(self) -> Self:
         self._portal.run(self._running.hub)
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stops every server, all at the same time and within a bounded time. Idempotent; never raises."""
@@ -376,19 +364,11 @@ class Hub:
 
         Functions stay, and so do the rules that facades have set: deadlines, blacklists, groups.
         """
-        renewed = as_config(config)
-
-        def edit(former_config: Config) -> Config:
-            config = with_functions_of(former_config, renewed)
-            for lasting_edit in tuple(self._lasting_edits.values()):
-                config = lasting_edit(config)
-            return config
-
-        await self._portal.wait(partial(self._running.change, edit))
+        await self._portal.wait(partial(self._running.replace, config))
 
     def keep_edit(self, key: object, edit: Callable[[Config], Config]) -> None:
         """Makes `renew` apply `edit` to each new configuration, in place of the former edit of this key."""
-        self._lasting_edits[key] = edit
+        self._running.lasting_edits[key] = edit
 
     def change_sync(self, edit: Callable[[Config], Config]) -> None:
         """Does what `edit` does, for code without a loop."""
@@ -495,18 +475,6 @@ class Hub:
             serve(self._portal, self._running, transport, host, port)
         finally:
             self.close()
-
-
-def as_config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
-    """Returns the configuration of a file, or of a mapping with the content of one; None: an empty configuration.
-
-    Raises ConfigError.
-    """
-    if config is None:
-        return Config()
-    if isinstance(config, Config):
-        return config
-    return load_config(config) if isinstance(config, str | Path) else config_of(config)
 
 
 def _cards(listed: Listed) -> Cards:

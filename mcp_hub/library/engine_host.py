@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple, NotRequired, TypedDict, cast
 
 from mcp_hub.catalog import OWN, Route
 from mcp_hub.catalog.names import did_you_mean, expose
+from mcp_hub.config import LoadedConfig
+from mcp_hub.config.file_watcher import FileWatcher
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName, to_wire
+from mcp_hub.config.own_files import writers_of
+from mcp_hub.errors import INVALID_PARAMS, CallError, ConfigError, HubError, InvalidParameters, UnknownName, to_wire
 from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import load_source
 from mcp_hub.library.portal import keep
-from mcp_hub.library.server_entries import functions_of
+from mcp_hub.library.server_entries import functions_of, with_functions_of, with_programs_servers
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
 from mcp_hub.observability.stalls import in_thread
@@ -41,6 +48,13 @@ from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.version import VERSION
 
 Json = dict[str, Any]
+
+Source = Config | Mapping[str, Any] | str | Path | None
+"""A configuration, the content of one, or its file; None is an empty one."""
+
+_NO_FILES: Final = LoadedConfig(Config(), ())
+
+log: Final = logging.getLogger("mcp_hub.library")
 
 calls: Final = logging.getLogger("mcp_hub.calls")
 """The logger that gets a record of every call, at INFO."""
@@ -129,9 +143,14 @@ class EngineHost:
     """Hosts the engine in the portal's loop. Only `config` and `functions` may be used outside of that loop."""
 
     def __init__(
-        self, config: Config, collectors: Sequence[IMetricsCollector] = (), tracer_provider: Any = None
+        self, source: Source, collectors: Sequence[IMetricsCollector] = (), tracer_provider: Any = None
     ) -> None:
-        self.config = config
+        self._files = FileWatcher(_NO_FILES)
+        self._follow(source, load(source))
+        self._files_lock = asyncio.Lock()
+        self.lasting_edits: dict[object, Callable[[Config], Config]] = {}
+        """Edits that apply to each later configuration too, by what they belong to."""
+        self.config = self._loaded.config
         self._collectors = tuple(collectors)
         self._tracer_provider = tracer_provider
         self.functions = FunctionServer()
@@ -185,6 +204,55 @@ class EngineHost:
             if config is not self.config:
                 await self._renew(config)
 
+    async def replace(self, source: Source) -> None:
+        """Replaces the configuration, but for functions and lasting edits. Raises ConfigError."""
+        async with self._files_lock:
+            loaded = await in_thread(load, source)
+            await self.change(partial(self._edited, loaded.config))
+            self._follow(source, loaded)
+
+    def _follow(self, source: Source, loaded: LoadedConfig) -> None:
+        self._source, self._loaded = copy.deepcopy(source), loaded  # the program may change its mapping
+        of_program = source is None or isinstance(source, Config)
+        self._files.follow(loaded if loaded.config.watch and not of_program else _NO_FILES)
+
+    def _edited(self, replacement: Config, config: Config) -> Config:
+        """Returns a configuration in place of `config`, with its functions and the lasting edits."""
+        replacement = with_functions_of(config, replacement)
+        for lasting_edit in tuple(self.lasting_edits.values()):
+            replacement = lasting_edit(replacement)
+        return replacement
+
+    async def follow_files(self, *, changed: bool = False) -> None:
+        """Reads the configuration again if its files have changed. What the program has added or removed stays so.
+
+        Files with errors change nothing. So do files that a server can write: they wait for `Hub.renew`.
+        """
+        async with self._files_lock:
+            files = self._files
+            if not files.paths or not (changed or await in_thread(files.have_changed)):
+                return
+            shown_roots = self._hub.clients.shown_roots if self._hub is not None else None
+            if writers := await in_thread(writers_of, files.paths, self.config.servers, shown_roots):
+                text = "%s can write files of the configuration, so that a change waits for the program: Hub.renew"
+                log.warning(text, ", ".join(writers))
+                return
+            try:
+                loaded = await in_thread(load, self._source)
+                merged = partial(with_programs_servers, self._loaded.config, loaded.config)
+                await self.change(lambda config: self._edited(merged(config), config))
+            except ConfigError as error:
+                log.warning("the files of the configuration have changed, but cannot be used: %s", error)
+                return
+            self._loaded = loaded
+            files.follow(loaded)
+
+    async def watch_files(self) -> None:
+        """Reads the configuration again whenever its files change."""
+        while True:
+            await self._files.wait_for_change()
+            await self.follow_files(changed=True)
+
     async def _renew(self, config: Config) -> None:
         """Changes to a configuration. `_change_lock` must be held."""
         facts = _facts()
@@ -213,7 +281,7 @@ class EngineHost:
         """Resets the host after a fork: everything that runs belongs to the parent process."""
         keep((self._hub, self._records))
         self._hub = self._records = None
-        self._change_lock = asyncio.Lock()
+        self._change_lock, self._files_lock = asyncio.Lock(), asyncio.Lock()
         self.functions.begin_anew()
 
     # --- lists and calls ---------------------------------------------------------------------------------------
@@ -224,6 +292,8 @@ class EngineHost:
         It tries to connect to those that are not connected, unless `connect` is false.
         """
         hub = await self.hub()
+        if connect:
+            await self.follow_files()
         upstreams = [u for id, u in hub.upstreams.items() if server in (None, id) and _should_run(u)]
         servers = {upstream.server.id: upstream.server for upstream in upstreams}
         errors: list[CallError | None] = [None] * len(upstreams)
@@ -383,6 +453,13 @@ class EngineHost:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""
         hub = await self.hub()
         return hub.rules.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
+
+
+def load(source: Source) -> LoadedConfig:
+    """Reads a configuration: a file, or a mapping with the content of one; None is an empty one. Raises ConfigError."""
+    if source is None or isinstance(source, Config):
+        return LoadedConfig(source or Config(), ())
+    return load_source(source)
 
 
 def _facts() -> tuple[bool, str | None]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from mcp_hub.config.models import Config
 from mcp_hub.library import Hub
 from mcp_hub.library.agently import ToolsByName
 from mcp_hub.library.miroflow import OnTimeout, ToolsByServer
+from mcp_hub.library.portal import Closable
 from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, ToolsBySet
 from mcp_hub.observability.call_metrics import IMetricsCollector
 
 
-class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
+class ToolManager(ToolsByServer, ToolsByName, ToolsBySet, Closable):
     """MiroFlow's `execute_tool_call`, Agently's `register` and `call_tool`, and tools by name and by tool set.
 
     `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is the deadline of one call
@@ -92,20 +92,6 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     async def aclose(self) -> None:
         """Does what `await close()` does."""
         await self.hub.aclose()
-
-    async def __aenter__(self) -> ToolManager:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.hub.aclose()
-
-    def __enter__(self) -> ToolManager:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.hub.close()
 
 
 class PendingShutdown(Coroutine[Any, Any, None]):

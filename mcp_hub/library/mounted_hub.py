@@ -23,8 +23,7 @@ from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.mount import Authenticate, Mount
 from mcp_hub.downstream.verifier import Verifier
 from mcp_hub.errors import ConfigError, HubError
-from mcp_hub.library import as_config
-from mcp_hub.library.engine_host import EngineHost
+from mcp_hub.library.engine_host import EngineHost, load
 from mcp_hub.policy.quotas import Quotas
 from mcp_hub.transport.asgi import AsgiFront, Receive, Scope, Send
 from mcp_hub.transport.egress import Egress
@@ -49,7 +48,7 @@ def asgi(
     ConfigError if the configuration cannot be used or has no way to authenticate requests, and TypeError for an
     `authenticate` that would block.
     """
-    return MountedHub(as_config(config), Mount(authenticate), sse=sse)
+    return MountedHub(load(config).config, Mount(authenticate), sse=sse)
 
 
 class MountedHub:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -21,6 +21,28 @@ CLOSE_WITHIN: Final = 10.0
 """Seconds that `close` may take. Stopping servers takes at most 3."""
 
 Work = Callable[[], Coroutine[Any, Any, T]]
+
+
+class Closable:
+    """Is closed at the end of a `with` or `async with` block."""
+
+    def close(self) -> Any:
+        """Closes this. Idempotent."""
+
+    async def aclose(self) -> None:
+        """Does what `close` does, for coroutines."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Portal:

@@ -71,6 +71,18 @@ def with_functions_of(former_config: Config, config: Config) -> Config:
     return config if former is None else with_functions(former.secrets, config, former.id)
 
 
+def with_programs_servers(former: Config, loaded: Config, config: Config) -> Config:
+    """Returns what was `loaded` from the files of `former`, with what the program has made of that in `config`.
+
+    Servers that it has added come last, and those that it has removed stay removed.
+    """
+    former_ids, ids = ({server.id for server in known.servers} for known in (former, config))
+    added = [server for server in config.servers if server.id not in former_ids and server.functions is None]
+    removed = {*former_ids - ids, *(server.id for server in added)}
+    servers = [server for server in loaded.servers if server.id not in removed]
+    return loaded.model_copy(update={"servers": (*servers, *added)})
+
+
 def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
     """Returns the texts that are long enough to be redacted, without duplicates."""
     return tuple(SecretStr(text) for text in dict.fromkeys(texts) if len(text) >= MIN_SECRET)
@@ -84,9 +96,12 @@ def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) ->
     return config.model_copy(update={"servers": tuple(changed)})
 
 
-def with_call_settings(timeout: float | None, checks: bool, config: Config) -> Config:
+def with_call_settings(timeout: float | None, checks: bool, config: Config, *, functions_only: bool = False) -> Config:
     """Returns the configuration with this deadline of a call, in seconds, and its checks or none, for every server."""
-    servers = tuple(with_settings(timeout, checks, server) for server in config.servers)
+    servers = tuple(
+        with_settings(timeout, checks, server) if server.functions is not None or not functions_only else server
+        for server in config.servers
+    )
     return config.model_copy(update={"servers": servers})
 
 
@@ -109,14 +124,6 @@ def with_servers(ids: Collection[str], servers: Iterable[Server], config: Config
 def is_same_server(unnamed: Server, imported: Server) -> bool:
     """Returns whether an entry without a name describes the same process or address as an imported server."""
     return bool(unnamed.model_copy(update={"id": imported.id}).connection == imported.connection)
-
-
-def with_functions_as(timeout: float | None, checks: bool, config: Config) -> Config:
-    """Returns the configuration with the deadline of the functions' server, and with its checks or without."""
-    changed = tuple(
-        with_settings(timeout, checks, server) if server.functions is not None else server for server in config.servers
-    )
-    return config.model_copy(update={"servers": changed})
 
 
 Json = dict[str, Any]

@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
+from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.listen import TOKEN_VARIABLE
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.admission import check_listener
@@ -19,6 +21,7 @@ from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
 from mcp_hub.library.engine_host import EngineHost
 from mcp_hub.library.portal import Portal
+from mcp_hub.transport.background import BACKGROUND
 
 
 def serve(portal: Portal, running: EngineHost, transport: str, host: str | None, port: int | None) -> None:
@@ -29,12 +32,22 @@ def serve(portal: Portal, running: EngineHost, transport: str, host: str | None,
             from mcp_hub.transport.standard_streams import claim
 
             stdin, stdout = claim()  # before anything can print
-            portal.run(lambda: _stdio(running, stdin, stdout, stop))
+            portal.run(lambda: _while_watching(running, _stdio(running, stdin, stdout, stop)))
         elif transport in ("http", "sse"):
             listen = _listen(running.config, host, port)
-            portal.run(lambda: _network(running, listen, stop, sse=transport == "sse"))
+            sse = transport == "sse"
+            portal.run(lambda: _while_watching(running, _network(running, listen, stop, sse=sse)))
         else:
             raise ConfigError(f"there is no transport {transport!r}; there are: stdio, http, sse")
+
+
+async def _while_watching(running: EngineHost, serving: Coroutine[Any, Any, None]) -> None:
+    watching = BACKGROUND.keep("watching files", running.watch_files)
+    try:
+        await serving
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching}, timeout=1)
 
 
 async def _stdio(running: EngineHost, stdin: int, stdout: int, stop: asyncio.Event) -> None:
@@ -65,15 +78,12 @@ async def _network(running: EngineHost, listen: Listen, stop: asyncio.Event, *, 
 
 
 def _listen(config: Config, host: str | None, port: int | None) -> Listen:
-    from pydantic import ValidationError
-
     changes = {"host": host, "port": port, "token": os.environ.get(TOKEN_VARIABLE)}
     overrides = {name: value for name, value in changes.items() if value is not None}
     try:
         return Listen.model_validate({**msgspec.structs.asdict(config.listen), **overrides})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigError(str(error)) from None
 
 
 @contextmanager

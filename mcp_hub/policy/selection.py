@@ -139,14 +139,14 @@ def select(
     profiles = {entry.name: entry for entry in config.profiles}
     if profile is not None:
         if profile not in profiles:
-            text = f"there is no profile {profile!r}; {_choices_text('profiles', profiles)}"
+            text = f"there is no profile {profile!r}; {choices_text('profiles', profiles)}"
             raise ConfigError(text, codes.NAME_UNKNOWN)
         set_names += profiles[profile].tool_sets
         members += profiles[profile].tools
         member_tags += profiles[profile].tags
     for name in set_names:
         if name not in sets:
-            raise ConfigError(f"there is no tool set {name!r}; {_choices_text('tool_sets', sets)}", codes.NAME_UNKNOWN)
+            raise ConfigError(f"there is no tool set {name!r}; {choices_text('tool_sets', sets)}", codes.NAME_UNKNOWN)
         members += sets[name].tools
     parts = [f"profile {profile!r}" if profile is not None else "", *(f"tool set {name!r}" for name in tool_sets)]
     parts += [f"tag {tag!r}" for tag in tags]
@@ -161,6 +161,7 @@ def select(
     )
 
 
-def _choices_text(key: str, choices: Iterable[str]) -> str:
+def choices_text(key: str, choices: Iterable[str]) -> str:
+    """Returns which names the configuration has, for the error about one that it does not have."""
     listed = ", ".join(choices)
     return f"the configuration has these under '{key}': {listed}" if listed else f"the configuration has no '{key}'"

@@ -63,6 +63,8 @@ async def test_invalid_serve_arguments_are_refused() -> None:
         Hub().serve("smoke")  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         Hub().serve("http", host="0.0.0.0", port=0)
+    with pytest.raises(ConfigError, match="port"):
+        Hub().serve("http", port=70_000)
 
 
 async def test_managers_and_toolkits_attach_to_one_hub_and_keep_working() -> None:

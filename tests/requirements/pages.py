@@ -76,7 +76,7 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A002-2": "`api_url`, `auth_method`",
     "A002-3": "`mcp_server_url`",
     "A002-4": "with `@tool`",
-    "A002-5": "in a fixed order, also while the hub runs",
+    "A002-5": "They are found in a fixed order",
     "A002-6": "Of equal names the first is kept",
     "A002-7": "`configs/tool_sets/data_analysis_set.yaml`",
     "A002-8": "Tool sets and single tools of an agent are merged",

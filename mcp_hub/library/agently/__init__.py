@@ -20,7 +20,7 @@ from mcp_hub.library.server_entries import (
     entries_of,
     is_same_server,
     make_server,
-    with_functions_as,
+    with_call_settings,
     with_servers,
     with_settings,
 )
@@ -166,7 +166,7 @@ class ToolsByName:
         first = self.hub.functions is None
         self.hub.put_function(tool)
         if first and (self._timeout is not None or not self._checks):
-            edit = partial(with_functions_as, self._timeout, self._checks)
+            edit = partial(with_call_settings, self._timeout, self._checks, functions_only=True)
             self.hub.keep_edit(self._functions_key, edit)  # first: another thread may renew the hub
             self.hub.change_sync(edit)
         self._addresses.pop(name, None)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
@@ -34,6 +33,7 @@ from mcp_hub.library.agentscope.tool_calls import (
 )
 from mcp_hub.library.agentscope.tool_groups import GroupRegistry, SkillRegistry, StateOfAgent, take_names
 from mcp_hub.library.engine_host import ServerTools
+from mcp_hub.library.portal import Closable
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
 from mcp_hub.servers.local.tool_results import ToolResponse
@@ -50,7 +50,7 @@ Middleware = Callable[[Json, Callable[..., ToolStream]], AsyncGenerator[Any, Non
 RESET = "reset_equipped_tools"
 
 
-class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry):
+class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable):
     """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
     `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or None.
@@ -109,14 +109,6 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry):
         """Does what `close` does, for coroutines."""
         if self._owns_hub:
             await self._hub.aclose()
-
-    async def __aenter__(self) -> Toolkit:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def serve(
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None

@@ -20,7 +20,7 @@ from mcp_hub.library.formats import ToolCall
 from mcp_hub.library.tool_system.tool_types import BaseTool, tool_of
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.patterns import WILDCARDS, Patterns
-from mcp_hub.policy.selection import matches_tool, prefixes_of
+from mcp_hub.policy.selection import choices_text, matches_tool, prefixes_of
 
 Strategy = Literal["function_calling", "structured_output"]
 
@@ -189,9 +189,7 @@ class ToolSetMerger:
         """
         for name in tool_sets:
             if name not in self._sets:
-                names = ", ".join(self._sets)
-                choices = f"there are: {names}" if names else "the configuration has none"
-                raise ValueError(f"there is no tool set {name!r}; {choices}")
+                raise ValueError(f"there is no tool set {name!r}; {choices_text('tool_sets', self._sets)}")
         return list(dict.fromkeys([*(member for name in tool_sets for member in self._sets[name]), *tools]))
 
 
@@ -285,8 +283,7 @@ class ToolsBySet:
             return ProfileSettings.model_validate({"name": "", **own})
         profiles = {entry.name: entry for entry in self.hub.config.profiles}
         if profile not in profiles:
-            choices = f"there are: {', '.join(profiles)}" if profiles else "the configuration has none"
-            raise ValueError(f"there is no profile {profile!r}; {choices}")
+            raise ValueError(f"there is no profile {profile!r}; {choices_text('profiles', profiles)}")
         return profiles[profile]
 
     def _selected_tools(self, profile: ProfileSettings, listed: list[ServerTools]) -> ToolList:
