@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return STALE
     follow_bundles(undoing.edits)
-    for sentence in forget_in_keyring(journal.unused_in_keyring(last)):
+    for sentence in forget_in_keyring(() if undoing.left else journal.unused_in_keyring(last)):
         print(sentence, file=sys.stderr)
     if options.json:
         print(json_text({**plan.as_json(), "done": not undoing.left}))

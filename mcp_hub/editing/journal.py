@@ -137,11 +137,13 @@ class Journal:
         notes: list[str] = []
         left: list[Edit] = []
         # A run may have edited a file twice; the content before the first edit is restored. Secrets are last, as those
-        # stay to which an entry that stays refers.
+        # stay to which an entry that stays refers, or may refer in a file that cannot be read.
         for edit in sorted(reversed(run.edits), key=lambda edit: edit.secret):
             try:
                 restored = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
-                if edit.secret and any(str(edit.path).encode() in (other.after or b"") for other in edits.values()):
+                if edit.secret and left:
+                    left.append(edit)
+                elif edit.secret and any(str(edit.path).encode() in (other.after or b"") for other in edits.values()):
                     notes.append(f"{edit.path} stays, as an entry that stays refers to it")
                 else:
                     edits[edit.path] = msgspec.structs.replace(restored, after=_reverted(edit, restored.after, notes))
@@ -151,7 +153,7 @@ class Journal:
         return Undoing(tuple(edit for edit in edits.values() if edit.changes), tuple(notes), tuple(reversed(left)))
 
     def take_back(self, run: Run, undoing: Undoing) -> None:
-        """Writes the edits of `undo`, and forgets the contents of the run but of those that are left.
+        """Writes the edits of `undo`, and forgets the run but for what is left, with its secrets in the keyring.
 
         Raises StaleEdit if a file has changed since.
         """
@@ -159,7 +161,7 @@ class Journal:
             edit.check()
         _apply_all(undoing.edits)
         left = undoing.left
-        self._write(msgspec.structs.replace(run, edits=left, keyring=(), undone=not left))
+        self._write(msgspec.structs.replace(run, edits=left, keyring=run.keyring if left else (), undone=not left))
         self.forget(())
 
     def forget(self, paths: Collection[Path]) -> None:

@@ -122,6 +122,22 @@ def test_a_secret_is_stored_in_the_keyring_if_available_and_undo_removes_it(
         assert json.loads((home / "ring.json").read_text()) == {}
 
 
+def test_a_secret_in_the_keyring_goes_when_the_broken_file_that_names_it_is_mended_and_undone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desktop(home, {"github": GITHUB})
+    with keyring_of(home, monkeypatch):
+        main(["import", "--yes"])
+        written = own(home).read_bytes()
+        for broken in (written + b"\n[", b" " * 2_000_000):
+            own(home).write_bytes(broken)
+            assert main(["undo", "--yes"]) == FAILED
+            assert TOKEN in (home / "ring.json").read_text()
+        own(home).write_bytes(written)
+        assert main(["undo", "--yes"]) == OK
+        assert json.loads((home / "ring.json").read_text()) == {}
+
+
 def test_a_keyring_that_is_locked_during_an_import_changes_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,6 +164,17 @@ def test_a_secret_stays_where_an_entry_that_stays_refers_to_it(tmp_path: Path, f
     assert (key.read_bytes(), file.read_bytes()) == (b"s3cret-value", entry.replace(b'"x"', b'"y"'))
 
 
+def test_a_secret_stays_until_the_broken_file_that_may_refer_to_it_is_mended(tmp_path: Path, file: Path) -> None:
+    key = tmp_path / "key"
+    entry = f'{{"s": {{"command": "x", "env": {{"K": "${{file:{key}}}"}}}}}}'.encode()
+    plan = Plan((Edit(key, None, b"s3cret-value", secret=True), *changed(file, entry).edits))
+    carry_out(plan, options("--yes"), ["mcp-hub", "test"])
+    file.write_bytes(entry + b",")
+    assert (main(["undo", "--yes"]), key.exists()) == (1, True)
+    file.write_bytes(entry)
+    assert (main(["undo", "--yes"]), key.exists(), file.read_bytes()) == (OK, False, b"{\r\n}")
+
+
 def test_an_interrupted_undo_resumes_where_it_stopped(tmp_path: Path, file: Path) -> None:
     second_file = tmp_path / "b.json"
     second_file.write_bytes(b"before")
