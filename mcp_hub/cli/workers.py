@@ -28,7 +28,7 @@ from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Config
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import ConfigError, HubError
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.http1.listening_sockets import bind, bind_path
 
@@ -234,9 +234,7 @@ class WorkerPool:
                 return
             failures = 0 if loop.time() - started_at > STEADY else failures + 1
             log.warning("worker %d has ended (status %d) and is started again", number, code)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(AGAIN_AT_MOST, AGAIN * 2 ** max(failures - 1, 0)) if failures else 0):
-                    await self._stop.wait()
+            await set_within(self._stop, min(AGAIN_AT_MOST, AGAIN * 2 ** max(failures - 1, 0)) if failures else 0)
 
     async def _run_one(self, number: int, store: str) -> int:
         """Runs one worker until it ends; returns its exit code."""

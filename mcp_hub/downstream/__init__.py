@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ from mcp_hub.protocol.era import (
 from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.security import Principal
 from mcp_hub.transport import RequestId
+from mcp_hub.transport.background import set_within
 
 INITIALIZED_WAIT: Final = 15.0
 """Seconds a client has to complete its handshake before it is asked something anyway; a few never do."""
@@ -127,9 +127,7 @@ class Caller:
         """Waits until the handshake is complete, at most INITIALIZED_WAIT."""
         if not self.initialized:
             self._completion = self._completion or asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(INITIALIZED_WAIT):
-                    await self._completion.wait()
+            await set_within(self._completion, INITIALIZED_WAIT)
 
     def want_log_from(self, level: str) -> None:
         """Sets the lowest level of the log messages that a client of the handshake era gets."""

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from mcp_hub.downstream import encoded, not_delivered
 from mcp_hub.policy.quotas import LARGE, Share
 from mcp_hub.protocol.era import CANCELLED
+from mcp_hub.transport.background import set_within
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event, prime
 
@@ -245,13 +246,9 @@ KEEP_ALIVE: Final = 15.0
 
 async def news_within(event: asyncio.Event, seconds: float) -> bool:
     """Waits for `event` and clears it; returns False if it was not set within so many seconds."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
+    is_news = await set_within(event, seconds)
     event.clear()
-    return True
+    return is_news
 
 
 async def pump(

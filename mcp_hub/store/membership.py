@@ -22,7 +22,7 @@ from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.store import Script, Store, StoreUnavailable
 from mcp_hub.store.replica_keys import FRESH, ReplicaKeys
 from mcp_hub.text import printable
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 
 log = logging.getLogger("mcp_hub.store")
 
@@ -283,9 +283,7 @@ class Membership:
 
     async def _keep_renewing(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_EVERY):
-                    await self._wake.wait()
+            await set_within(self._wake, RENEW_EVERY)
             self._wake.clear()
             with contextlib.suppress(StoreUnavailable):
                 await self._renew(fresh=False)

@@ -29,6 +29,15 @@ class TaskSet(set[asyncio.Task[None]]):
         return task
 
 
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Waits at most so many seconds for an event; returns whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return event.is_set()
+
+
 class BackgroundLoops:
     """Keeps loops running, and counts how often one was begun again. There is one for the process, `BACKGROUND`."""
 

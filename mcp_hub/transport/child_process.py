@@ -17,6 +17,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from mcp_hub.transport.background import set_within
+
 if TYPE_CHECKING:
     from mcp_hub.transport.job_object import JobObject
 
@@ -259,9 +261,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         self.kill()
         connecting.add_done_callback(self._on_abandoned)
         await asyncio.wait({connecting})
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KILLED):
-                await self._exit_event.wait()
+        await set_within(self._exit_event, KILLED)
 
     def _on_abandoned(self, connecting: asyncio.Future[None]) -> None:
         if not connecting.cancelled():

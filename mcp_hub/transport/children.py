@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from mcp_hub.transport import reaper
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 from mcp_hub.transport.child_process import spawn
 
 log = logging.getLogger("mcp_hub.transport")
@@ -44,9 +44,7 @@ class _ReaperProcess(asyncio.SubprocessProtocol):
     async def end(self) -> None:
         """Closes its stdin, so that it kills what is left and ends itself. Bounded in time; never raises."""
         self._stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(reaper.GRACE + 1):
-                await self.exited.wait()
+        await set_within(self.exited, reaper.GRACE + 1)
         self.transport.close()
 
     @property
@@ -161,9 +159,7 @@ class Children:
         """Closes the reaper's stdin, so that it kills what is left and ends itself. Bounded in time; never raises."""
         if self._watch_task is None:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(reaper.GRACE):
-                await self._start_done.wait()
+        await set_within(self._start_done, reaper.GRACE)
         process, self._reaper = self._reaper, None
         self._watch_task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):

@@ -17,7 +17,7 @@ from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.pool import is_header
 from mcp_hub.transport.http_client import HttpClient, is_json
 from mcp_hub.transport.lines import pieces
-from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
+from mcp_hub.transport.sse_codec import SseEvent, SseParser
 
 log = logging.getLogger("mcp_hub.transport")
 
@@ -138,24 +138,17 @@ class EventReader:
                 await asyncio.sleep(0)
 
     def _feed_piece(self, parser: SseParser, piece: bytes, stream: EventStream) -> None:
-        while True:
-            try:
-                events = parser.feed(piece)
-                too_large = None
-            except EventTooLarge as error:
-                events, too_large = error.events, error
-            for event in events:
+        for event in parser.feed(piece):
+            if isinstance(event, SseEvent):
                 self._handle_event(event, stream)
-            id = parser.last_event_id or ""
-            can_resume = 0 < len(id) <= MAX_EVENT_ID and is_header("last-event-id", id)
-            stream.last_event_id = id if can_resume else None
-            stream.retry = parser.retry if parser.retry is not None else stream.retry
-            if too_large is None:
-                return
-            if stream.request is not None and not has_method(too_large.head, too_large.tail or b""):
+            elif stream.request is not None and not has_method(event.head, event.tail or b""):
                 raise self._http.too_large()
-            log.warning("a message that is larger than max_frame and no answer was dropped")
-            piece = b""
+            else:
+                log.warning("a message that is larger than max_frame and no answer was dropped")
+        id = parser.last_event_id or ""
+        can_resume = 0 < len(id) <= MAX_EVENT_ID and is_header("last-event-id", id)
+        stream.last_event_id = id if can_resume else None
+        stream.retry = parser.retry if parser.retry is not None else stream.retry
 
     def _handle_event(self, event: SseEvent, stream: EventStream) -> None:
         stream.arrived += 1

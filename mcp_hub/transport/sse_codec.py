@@ -6,7 +6,6 @@ The parser follows the WHATWG specification, takes linear time and buffers at mo
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import Final, NoReturn
 
 import msgspec
@@ -35,19 +34,18 @@ class SseEvent(msgspec.Struct, frozen=True):
     retry: int | None
 
 
-class EventTooLarge(Exception):
-    """An event is larger than the limit; only its `head` and `tail` are kept.
+class OversizedEvent(msgspec.Struct, frozen=True):
+    """An event above the limit, of which only `head` and `tail` are kept.
 
-    Raised once when the limit is passed (`tail` is None) and once more at the end of that event. `events` are those
-    that came before it in the same chunk. To continue, call `feed` again, for instance with `b""`; no other event is
-    lost.
+    It comes once when the limit is passed (`tail` is None), and once more at the end of the event.
     """
 
-    def __init__(self, events: list[SseEvent], head: bytes, tail: bytes | None) -> None:
-        super().__init__("an event is larger than the limit")
-        self.events = events
-        self.head = head
-        self.tail = tail
+    head: bytes
+    tail: bytes | None
+
+
+class _TooLarge(Exception):
+    """The event exceeds the limit."""
 
 
 class SseParser:
@@ -59,7 +57,8 @@ class SseParser:
         self.retry: int | None = None
         """Milliseconds to wait before a reconnection, if the stream gave any."""
         self._max = max_event
-        self._pieces: deque[bytes] = deque()
+        self._events: list[SseEvent | OversizedEvent] = []
+        """Those of the chunk that is being read."""
         self._line = ByteBuffer(max_event + _FIELD)
         """The incomplete line that is being read."""
         self._after_cr = False
@@ -78,66 +77,66 @@ class SseParser:
         self._id: str | None = None
         self._retry: int | None = None
 
-    def feed(self, chunk: bytes) -> list[SseEvent]:
-        """Returns the events that `chunk` completes, in order. Raises EventTooLarge."""
-        pieces = self._pieces
-        pieces.extend(chunk.splitlines(keepends=True))
-        events: list[SseEvent] = []
-        while pieces:
-            piece = pieces.popleft()
-            if self._after_cr:
-                self._after_cr = False
-                if piece == b"\n":
-                    continue  # the second half of a CRLF
-            last_byte = piece[-1]
-            if last_byte == 10:
-                body = piece[:-2] if piece[-2:-1] == b"\r" else piece[:-1]
-            elif last_byte == 13:
-                body = piece[:-1]
-                self._after_cr = True
-            else:
-                self._partial(piece, events)
-                continue
-            if self._skipping:
-                self._skip(body, events)
-            else:
-                self._take_line(body, events)
-        return events
+    def feed(self, chunk: bytes) -> list[SseEvent | OversizedEvent]:
+        """Returns the events that `chunk` completes, in order."""
+        self._events = []
+        for piece in chunk.splitlines(keepends=True):
+            try:
+                self._take_piece(piece)
+            except _TooLarge:
+                self._events.append(OversizedEvent(self._head, None))
+        return self._events
 
-    def _partial(self, piece: bytes, events: list[SseEvent]) -> None:
-        if self._skipping:
+    def _take_piece(self, piece: bytes) -> None:
+        if self._after_cr:
+            self._after_cr = False
+            if piece == b"\n":
+                return  # the second half of a CRLF
+        last_byte = piece[-1]
+        if last_byte == 10:
+            body = piece[:-2] if piece[-2:-1] == b"\r" else piece[:-1]
+        elif last_byte == 13:
+            body = piece[:-1]
+            self._after_cr = True
+        elif self._skipping:
             self._tail = (self._tail + piece[-_KEPT:])[-_KEPT:]
             self._blank = False
             return
-        self._extend(piece, events, blank=False)
+        else:
+            self._extend(piece, blank=False)
+            return
+        if self._skipping:
+            self._skip(body)
+        else:
+            self._take_line(body)
 
-    def _extend(self, piece: bytes, events: list[SseEvent], *, blank: bool) -> None:
-        """Adds a piece to the line. Raises EventTooLarge."""
+    def _extend(self, piece: bytes, *, blank: bool) -> None:
+        """Adds a piece to the line. Raises _TooLarge."""
         line = self._line
         if line.size + len(piece) + self._data_size() > self._max + _FIELD:
-            self._fail(bytes(line.take()[-_KEPT:]) + piece, events, blank=blank)
+            self._fail(bytes(line.take()[-_KEPT:]) + piece, blank=blank)
         line.add(piece)
 
     def _data_size(self) -> int:
         return self._lines.size if self._lines is not None else len(self._data or b"")
 
-    def _take_line(self, body: bytes, events: list[SseEvent]) -> None:
+    def _take_line(self, body: bytes) -> None:
         line: bytes | memoryview = body
         if self._line.size:
-            self._extend(body, events, blank=True)
+            self._extend(body, blank=True)
             line = self._line.take()
         elif len(body) + self._data_size() > self._max + _FIELD:
-            self._fail(body, events, blank=True)
+            self._fail(body, blank=True)
         if self._first_line:
             self._first_line = False
             if line[:3] == _BOM:
                 line = line[3:]
         if line:
-            self._field(line, events)
+            self._field(line)
         else:
-            self._dispatch(events)
+            self._dispatch()
 
-    def _field(self, line: bytes | memoryview, events: list[SseEvent]) -> None:
+    def _field(self, line: bytes | memoryview) -> None:
         name, colon, _ = (line if isinstance(line, bytes) else bytes(line[:_FIELD])).partition(b":")
         if not name and colon:
             return  # a comment
@@ -145,7 +144,7 @@ class SseParser:
         if value[:1] == b" ":
             value = value[1:]
         if name == b"data":
-            self._add(value, events)
+            self._add(value)
         elif name == b"event":
             self._event = bytes(value[:_NAME_LIMIT]).decode("utf-8", "replace")
         elif name == b"id":
@@ -154,41 +153,41 @@ class SseParser:
         elif name == b"retry" and len(value) < 16 and (retry := bytes(value)).isdigit():
             self.retry = self._retry = int(retry)
 
-    def _add(self, value: bytes | memoryview, events: list[SseEvent]) -> None:
+    def _add(self, value: bytes | memoryview) -> None:
         if self._data is None:
             self._data = value
             if len(value) > self._max:
-                self._fail(value, events, blank=True)
+                self._fail(value, blank=True)
             return
         if self._data_size() + 1 + len(value) > self._max:
             buffered = self._lines.take() if self._lines is not None else self._data
-            self._fail(bytes(buffered[-_KEPT:]) + b"\n" + bytes(value[-_KEPT:]), events, blank=True)
+            self._fail(bytes(buffered[-_KEPT:]) + b"\n" + bytes(value[-_KEPT:]), blank=True)
         if self._lines is None:
             self._lines = ByteBuffer(self._max)
             self._lines.add(self._data)
         self._lines.add(b"\n")
         self._lines.add(value)
 
-    def _dispatch(self, events: list[SseEvent]) -> None:
+    def _dispatch(self) -> None:
         self._remember_id()
         if self._data is not None:
             data = self._data if self._lines is None else self._lines.take()
-            events.append(SseEvent(self._event or "message", data, self.last_event_id, self._retry))
+            self._events.append(SseEvent(self._event or "message", data, self.last_event_id, self._retry))
         self._reset()
 
     def _remember_id(self) -> None:
         if self._id is not None:
             self.last_event_id = self._id or None
 
-    def _fail(self, end: bytes | memoryview, events: list[SseEvent], *, blank: bool) -> NoReturn:
-        """Raises EventTooLarge. `end` holds the bytes read last."""
+    def _fail(self, end: bytes | memoryview, *, blank: bool) -> NoReturn:
+        """Raises _TooLarge. `end` holds the bytes read last."""
         self._head, self._tail = bytes((self._data or end)[:_KEPT]), bytes(end[-_KEPT:])
         self._skipping, self._blank, self._first_line = True, blank, False
         self._line.take()
         self._data = self._lines = None
-        raise EventTooLarge(events, self._head, None)
+        raise _TooLarge
 
-    def _skip(self, body: bytes, events: list[SseEvent]) -> None:
+    def _skip(self, body: bytes) -> None:
         if body or not self._blank:
             self._tail = (self._tail + body[-_KEPT:])[-_KEPT:]
             self._blank = True
@@ -196,7 +195,7 @@ class SseParser:
         self._skipping = False
         self._remember_id()  # otherwise a reconnection would bring the same event again
         self._reset()
-        raise EventTooLarge(events, self._head, self._tail)
+        self._events.append(OversizedEvent(self._head, self._tail))
 
 
 def encode_event(data: bytes, event: str = "message", id: str | None = None) -> bytes:

@@ -29,7 +29,7 @@ from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
 from mcp_hub.transport.http_failures import where
 from mcp_hub.transport.http_stream import error_about
 from mcp_hub.transport.lines import pieces
-from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
+from mcp_hub.transport.sse_codec import OversizedEvent, SseEvent, SseParser
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -99,7 +99,11 @@ class SseLink(Link):
         try:
             while chunk := await self._http.chunk(response):
                 for piece in pieces(chunk):
-                    is_id_pending = self._feed(parser, piece, endpoint, is_id_pending=is_id_pending)
+                    for event in parser.feed(piece):
+                        if isinstance(event, SseEvent):
+                            self._handle_event(event, endpoint)
+                        else:
+                            is_id_pending = self._too_large(event, is_id_pending=is_id_pending)
                     if piece is not chunk:
                         await asyncio.sleep(0)
         except LinkError as error:
@@ -110,21 +114,6 @@ class SseLink(Link):
         finally:
             response.close()
         self._lose(LinkLost(reason, code=code), endpoint)
-
-    def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, is_id_pending: bool) -> bool:
-        """Handles the events of a piece. `is_id_pending`: what `_too_large` returned last; returns it anew."""
-        while True:
-            too_large: EventTooLarge | None = None
-            try:
-                events = parser.feed(piece)
-            except EventTooLarge as error:
-                events, too_large = error.events, error
-            for event in events:
-                self._handle_event(event, endpoint)
-            if too_large is None:
-                return is_id_pending
-            is_id_pending = self._too_large(too_large, is_id_pending=is_id_pending)
-            piece = b""
 
     def _lose(self, error: LinkLost, endpoint: asyncio.Future[URL]) -> None:
         if self._lost is not None or self._ending is not None:
@@ -137,16 +126,16 @@ class SseLink(Link):
         elif self._receiver is not None and not endpoint.cancelled() and endpoint.exception() is None:
             self._receiver.lost(error)
 
-    def _too_large(self, error: EventTooLarge, *, is_id_pending: bool) -> bool:
+    def _too_large(self, event: OversizedEvent, *, is_id_pending: bool) -> bool:
         """Fails the request that an oversized event answers; returns True if its id may be found at the event's end."""
         assert self._receiver is not None
-        if has_method(error.head, error.tail or b""):
+        if has_method(event.head, event.tail or b""):
             log.warning("a message that is larger than max_frame and no answer was dropped")
             return False
-        request_id = salvage_id(error.head, error.tail or b"")
-        if error.tail is None and request_id is None:
+        request_id = salvage_id(event.head, event.tail or b"")
+        if event.tail is None and request_id is None:
             return True
-        if error.tail is None or is_id_pending:
+        if event.tail is None or is_id_pending:
             self._answered(request_id)
             self._receiver.failed(request_id, self._http.too_large())
         return False

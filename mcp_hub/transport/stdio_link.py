@@ -31,6 +31,7 @@ from mcp_hub.transport import (
     messages_of_batch,
     reaper,
 )
+from mcp_hub.transport.background import set_within
 from mcp_hub.transport.child_process import has_exited, spawn
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, OversizedLine, WriteBatcher, is_blank
@@ -165,10 +166,7 @@ class StdioLink(Link):
         process.stdin.put(line + b"\n")
 
     async def _wait_until_writable(self, process: _Process) -> None:
-        try:
-            async with asyncio.timeout(self._write_deadline):
-                await process.writable.wait()
-        except TimeoutError:
+        if not await set_within(process.writable, self._write_deadline):
             text = f"it stopped reading its stdin for {self._write_deadline:g} s"
             process.lose(LinkLost(text, code=codes.PING_UNANSWERED))
         if process.is_lost:
@@ -186,9 +184,7 @@ class StdioLink(Link):
             if stdin is not None:
                 stdin.abort() if not self._process.writable.is_set() else stdin.close()
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STDIN_GRACE):
-                    await self._process.exited.wait()
+            await set_within(self._process.exited, STDIN_GRACE)
             await self._end_group(pgid, signal.SIGTERM, reaper.SIGKILL)
         except asyncio.CancelledError:  # the event loop is shutting down
             await self._end_group(pgid, reaper.SIGKILL)
@@ -404,9 +400,7 @@ class _Process(asyncio.SubprocessProtocol):
     async def wait_for_last_words(self) -> None:
         """Waits for the last output of a process that has exited before the event loop noticed it."""
         if not self.is_lost:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2 * LAST_WORDS_GRACE):
-                    await self._lost_event.wait()
+            await set_within(self._lost_event, 2 * LAST_WORDS_GRACE)
             self._lose_when_quiet()
             await self._lost_event.wait()
 

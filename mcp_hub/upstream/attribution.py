@@ -29,6 +29,7 @@ from mcp_hub.protocol.questions import (
 from mcp_hub.security import ANONYMOUS
 from mcp_hub.security.counters import InFlight
 from mcp_hub.security.lru import Lru
+from mcp_hub.transport.background import set_within
 from mcp_hub.transport.peer import Cause
 
 CARRIER_WAIT: Final = 5.0
@@ -137,9 +138,7 @@ class ClientRegistry:
         return self._sole_era
 
     async def _sole_introduced(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLIENT_WAIT):
-                await self._introduced.wait()
+        await set_within(self._introduced, CLIENT_WAIT)
 
 
 class UrlElicitations:
@@ -214,9 +213,7 @@ class FirstRoots:
     async def answered(self) -> bool:
         """Waits until the server is answered, or has not asked in time; returns whether the client has answered it."""
         while self.is_pending and not self._ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._due - time.monotonic()):
-                    await self._ended.wait()
+            await set_within(self._ended, self._due - time.monotonic())
         return self._ended.is_set() and not self.is_refused
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.config.models import RULES_OF_LISTS, Config, Server
+from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import KINDS
 from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
@@ -35,10 +36,10 @@ _KEY_FILE: Final = "key"
 _KEY_SIZE: Final = 32
 
 
-class CachedCatalog(msgspec.Struct, frozen=True):
+class CachedCatalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is cached of one upstream. `lists` holds the raw items by `Kind.name`."""
 
-    era: str
+    era: Era
     protocol_version: str
     capabilities: dict[str, Any]
     instructions: str | None
@@ -130,7 +131,7 @@ class CatalogCache:
 
     def _write(self, server: Server, cached: CachedCatalog, declared: Json | None) -> None:
         try:
-            data = encode({"format": FORMAT, **{field: getattr(cached, field) for field in cached.__struct_fields__}})
+            data = encode({"format": FORMAT, **msgspec.structs.asdict(cached)})
         except FrameError as error:
             log.warning("the catalog of %s cannot be cached: %s", server.id, error)
             return
@@ -203,24 +204,9 @@ class CatalogCache:
 def _checked(data: bytes) -> CachedCatalog | None:
     try:
         value = decode(data)
-    except FrameError:
+        if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
+            return None
+        cached = msgspec.convert(value, CachedCatalog)
+    except (FrameError, msgspec.ValidationError):
         return None
-    if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
-        return None
-    lists = value.get("lists")
-    is_valid = (
-        value.keys() == set(CachedCatalog.__struct_fields__)
-        and value["era"] in ("handshake", "modern")
-        and isinstance(value["protocol_version"], str)
-        and isinstance(value["capabilities"], dict)
-        and isinstance(value["instructions"], str | None)
-        and isinstance(value["server_info"], dict)
-        and isinstance(value["only"], bool)
-        and isinstance(value["undeclared"], list | None)
-        and isinstance(lists, dict)
-        and all(isinstance(lists.get(kind.name), list) for kind in KINDS)
-    )
-    if not is_valid:
-        return None
-    undeclared = value.pop("undeclared")
-    return CachedCatalog(**value, undeclared=undeclared if undeclared is None else tuple(map(str, undeclared)))
+    return cached if all(kind.name in cached.lists for kind in KINDS) else None

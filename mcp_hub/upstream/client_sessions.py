@@ -110,7 +110,7 @@ class ClientSessionPool:
             self._lists.follow(caller, session)
             await session.ready_for_questions()
         elif session.era == "handshake":
-            session.watch_for_changes(_ignore)  # opens the standing stream, on which the server may send pings
+            session.watch_for_changes()
         return session
 
     def forget(self, caller: Hashable) -> None:
@@ -121,10 +121,6 @@ class ClientSessionPool:
     async def close(self) -> None:
         """Ends all sessions at the same time. Never raises."""
         await asyncio.gather(self._pool.close(), self._single.close())
-
-
-def _ignore() -> None:
-    pass
 
 
 def told_capabilities(agreement: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:

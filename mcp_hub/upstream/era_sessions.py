@@ -78,7 +78,7 @@ class EraSessions:
         async with asyncio.timeout(limit):
             session = await self._opener.open_shared(None, self._notified, beside=shared)
         if session.era == "handshake":
-            session.watch_for_changes(_ignore)  # opens the standing stream, on which the server may send pings
+            session.watch_for_changes()
             await session.ready_for_questions()
         return session
 
@@ -103,7 +103,3 @@ def _is_verdict(error: BaseException) -> bool:
 def _is_temporary(error: BaseException) -> bool:
     """Returns whether an attempt by a later call may succeed."""
     return isinstance(error, LinkError) and (not error.executed or error.status in _TEMPORARY)
-
-
-def _ignore() -> None:
-    pass

@@ -18,7 +18,7 @@ from mcp_hub.config.entry_rules import HealthSettings
 from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol import era as eras
 from mcp_hub.transport import LinkError, LinkLost
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 from mcp_hub.upstream.session import UpstreamSession
 
 # --- states ----------------------------------------------------------------------------------------------------
@@ -191,9 +191,7 @@ class Backoff:
             if woken.is_set() and not self.held:
                 break
             woken.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(remaining, LOOK)):
-                    await woken.wait()
+            await set_within(woken, min(remaining, LOOK))
         self.next_attempt = None
 
 
@@ -344,7 +342,7 @@ class HealthMonitor:
         peer, missed = session.peer, 0
         while True:
             heard_before = peer.received_count
-            if await _lost_within(session, _spread(interval)):
+            if await set_within(session.lost, _spread(interval)):
                 return
             is_quiet = peer.received_count == heard_before and (peer.owes or not session.busy)
             if not is_quiet or await _answers(session, method, interval):
@@ -359,17 +357,9 @@ class HealthMonitor:
                 session.end(LinkLost(text, code=codes.PING_UNANSWERED))
 
     async def _relist(self, session: UpstreamSession, interval: float) -> None:
-        while not await _lost_within(session, _spread(interval)):
+        while not await set_within(session.lost, _spread(interval)):
             if not session.announces_changes:
                 self._list_again()
-
-
-async def _lost_within(session: UpstreamSession, seconds: float) -> bool:
-    """Waits at most so many seconds for the loss of a session; returns whether it is lost."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await session.lost.wait()
-    return session.lost.is_set()
 
 
 def _ping_method(session: UpstreamSession) -> str | None:

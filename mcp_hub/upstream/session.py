@@ -26,7 +26,7 @@ from mcp_hub.protocol.questions import (
 )
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 from mcp_hub.transport.peer import NO_CAUSE, Cause, Peer, Progress
 from mcp_hub.upstream.attribution import ROOTS_ANSWER, ROOTS_WAIT, AttributedCall, CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
@@ -73,10 +73,9 @@ class Agreement(msgspec.Struct, frozen=True):
     @classmethod
     def from_cache(cls, cached: CachedCatalog) -> Agreement:
         """Returns what an earlier run of the hub negotiated."""
-        era: Era = "modern" if cached.era == "modern" else "handshake"
         version, capabilities, info = cached.protocol_version, cached.capabilities, cached.server_info
         only, undeclared = cached.only, cached.undeclared
-        return cls(era, version, capabilities, cached.instructions, info, only=only, undeclared=undeclared)
+        return cls(cached.era, version, capabilities, cached.instructions, info, only=only, undeclared=undeclared)
 
     def succeeding(self, previous: Agreement | None) -> Agreement:
         """Returns it with what is known of the undeclared lists of the same version of the server."""
@@ -150,7 +149,7 @@ class UpstreamSession:
         self._ancestry = ancestry
         self._info = info
         self._listening: asyncio.Task[None] | None = None
-        self._changed: Callable[[], None] = _ignore_changes
+        self._changed: Callable[[], None] | None = None
         self._watched: list[str] = []
         self._cannot_listen = False
         """Whether a modern server does not implement `subscriptions/listen`."""
@@ -341,8 +340,11 @@ class UpstreamSession:
             self.loss = error
             self.lost.set()
 
-    def watch_for_changes(self, changed: Callable[[], None]) -> None:
-        """Keeps the stream of announced changes open; `changed` is called when some may have been missed."""
+    def watch_for_changes(self, changed: Callable[[], None] | None = None) -> None:
+        """Keeps the stream of announced changes open; `changed` is called when some may have been missed.
+
+        The server may send pings on that stream, too.
+        """
         self._changed = changed
         if self.era == "modern":
             self._renew_listening()
@@ -463,11 +465,10 @@ class UpstreamSession:
                 log.debug("listening ended: %s", error)
                 pause = error.retry_after or 0.0
             attempt = 0 if asyncio.get_running_loop().time() - started_at > LISTEN_AGAIN[-1] else attempt
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)], pause)):
-                    await self.lost.wait()
+            await set_within(self.lost, max(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)], pause))
             attempt += 1
-            self._changed()
+            if self._changed is not None:
+                self._changed()
 
     async def close(self) -> None:
         """Ends the session and the server's process, within the link's bounds. Never raises."""
@@ -476,7 +477,3 @@ class UpstreamSession:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._listening
         await self.peer.close()
-
-
-def _ignore_changes() -> None:
-    pass

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.transport.sse_codec import COMMENT, EventTooLarge, SseEvent, SseParser, encode_event
+from mcp_hub.transport.sse_codec import COMMENT, OversizedEvent, SseEvent, SseParser, encode_event
 
 STREAM = (
     b"\xef\xbb\xbf: hello\r\nevent: endpoint\rdata: /a\r\n\r\n"
@@ -146,18 +146,10 @@ def test_data_of_exactly_the_limit_passes():
 def test_an_event_above_the_limit_is_reported_by_its_beginning_and_end_and_others_arrive(line, size):
     text = b"data: before\n\nid: 9\n" + line + b"\ndata: TAIL\n\ndata: after\n\n"
     parser = SseParser(100)
-    events: list[SseEvent] = []
-    errors: list[EventTooLarge] = []
-    for at in range(0, len(text), size):
-        chunk = text[at : at + size]
-        while True:
-            try:
-                events += parser.feed(chunk)
-                break
-            except EventTooLarge as error:
-                events += error.events
-                errors.append(error)
-                chunk = b""
+    found = [event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])]
+    events = [event for event in found if isinstance(event, SseEvent)]
+    errors = [event for event in found if isinstance(event, OversizedEvent)]
+    assert [isinstance(event, SseEvent) for event in found] == [True, False, False, True]
     assert [event.data for event in events] == [b"before", b"after"]
     assert [error.tail is None for error in errors] == [True, False]
     assert errors[1].tail is not None
@@ -170,8 +162,8 @@ def test_an_event_above_the_limit_is_reported_by_its_beginning_and_end_and_other
 def test_an_endless_line_is_reported_before_it_ends_and_is_not_kept():
     parser = SseParser(1000)
     parser.feed(b"data: ")
-    with pytest.raises(EventTooLarge):
-        parser.feed(b"x" * 2000)
+    (event,) = parser.feed(b"x" * 2000)
+    assert isinstance(event, OversizedEvent)
     for _ in range(1000):
         assert parser.feed(b"x" * 10_000) == []
     assert len(parser._tail) <= 4096

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Hashable, Mapping
@@ -21,6 +20,7 @@ from mcp_hub.protocol.frames import Message, encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import SERVER_KEY
 from mcp_hub.security import Principal
+from mcp_hub.transport.background import set_within
 from mcp_hub.transport.http1.exchange import ClientGone
 from mcp_hub.version import VERSION
 
@@ -207,7 +207,7 @@ class ToolRun:
             await reply.start([*CONFINED, *NO_STORE])
             verified_at = time.monotonic()
             while not call.done() and not session.ended and not page_request.request.disconnected:
-                is_silent = not await _wait(self._news, HEARTBEAT)
+                is_silent = not await set_within(self._news, HEARTBEAT)
                 if is_silent or time.monotonic() - verified_at > HEARTBEAT:
                     if not await page_request.still_valid():
                         break
@@ -284,11 +284,3 @@ def _event(name: str, value: Any) -> bytes:
 _ENDED: Final = _event(
     "error", {"code": "cancelled", "message": "The run was cancelled.", "cure": "Run it again if it is still needed."}
 )
-
-
-async def _wait(news: asyncio.Event, seconds: float) -> bool:
-    """Returns whether `news` was set within so many seconds."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await news.wait()
-    return news.is_set()

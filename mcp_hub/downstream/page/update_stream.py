@@ -14,7 +14,7 @@ from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.protocol.frames import encode
 from mcp_hub.security.lru import Lru
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 from mcp_hub.transport.http1.exchange import EVENTS
 from mcp_hub.version import VERSION
 
@@ -152,7 +152,7 @@ class StatePart:
                 await reply.write(b": alive\n\n")
                 stream.written = time.monotonic()
             await asyncio.sleep(PAUSE)
-            await _wait(news, LOOK - PAUSE)
+            await set_within(news, LOOK - PAUSE)
             news.clear()
 
     def _begin_at(self, page_request: PageRequest) -> int:
@@ -296,11 +296,3 @@ class _Stream:
 def _event(name: str, value: Any, id: str | None = None) -> bytes:
     head = f"event: {name}\n" if id is None else f"event: {name}\nid: {id}\n"
     return head.encode() + b"data: " + encode(value) + b"\n\n"
-
-
-async def _wait(news: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await news.wait()
-    except TimeoutError:
-        pass

@@ -33,7 +33,7 @@ from mcp_hub.store.change_log import ChangeLog
 from mcp_hub.store.membership import Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.shared_bucket import SharedBucket
-from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.transport.background import BACKGROUND, set_within
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -150,9 +150,8 @@ class Replicas:
     async def _keep_reading_keys(self) -> None:
         """Reads the replica keys as soon as the store can be reached, and newer ones as they are made."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KEYS_EVERY if self._keys is not None else 0.5):
-                    await self._store_back.wait()  # the store may have lost the keys meanwhile
+            await set_within(self._store_back, KEYS_EVERY if self._keys is not None else 0.5)
+            # The store may have lost the keys meanwhile.
             self._store_back.clear()
             is_first = self._keys is None
             with suppress(StoreUnavailable):

@@ -7,7 +7,6 @@ by its process group and, on Linux, by a mark in their environment, and end with
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import secrets
@@ -26,7 +25,7 @@ from mcp_hub.servers.builtin.scratch import Scratch
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.transport import reaper
-from mcp_hub.transport.background import TaskSet
+from mcp_hub.transport.background import TaskSet, set_within
 
 KEPT: Final = 512 * 1024
 """Bytes that are kept of the beginning and of the end of each output; what is between is only counted."""
@@ -139,9 +138,9 @@ class ProgramRunner:
         start_task = asyncio.ensure_future(self._start(argv, program, mark, label))
         try:
             transport = await asyncio.shield(start_task)
-            timed_out = not await _wait_within(seconds, program.exited)
+            timed_out = not await set_within(program.exited, seconds)
             if not timed_out:
-                await _wait_within(LINGER, program.outputs_closed)
+                await set_within(program.outputs_closed, LINGER)
         finally:
             await asyncio.shield(self._end_tasks.start(self._end(start_task, program, mark)))
         stdout, stderr = (program.outputs[fd].text() for fd in (1, 2))
@@ -184,8 +183,8 @@ class ProgramRunner:
             await _kill(groups, mark)
         if transport is not None:
             self._groups -= groups
-            await _wait_within(_DRAIN, program.outputs_closed)
-            await _wait_within(_DRAIN, program.exited)  # so that nobody has to reap it later
+            await set_within(program.outputs_closed, _DRAIN)
+            await set_within(program.exited, _DRAIN)  # so that nobody has to reap it later
             transport.close()
 
     async def close(self) -> None:
@@ -218,14 +217,6 @@ def _any_alive(groups: set[int], mark: str) -> bool:
     if _HAS_MARKS:
         return bool(reaper.marked(mark))
     return any(map(reaper.group_alive, groups))
-
-
-async def _wait_within(seconds: float, event: asyncio.Event) -> bool:
-    """Waits up to `seconds` and returns whether the event is set."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
 
 
 def _plain(seconds: float) -> float:

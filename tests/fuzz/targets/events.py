@@ -43,16 +43,12 @@ def _parsed(pieces: list[bytes], limit: int) -> tuple[list[sse_codec.SseEvent], 
     events: list[sse_codec.SseEvent] = []
     large = 0
     for piece in pieces:
-        chunk = piece
-        while True:
-            try:
-                events += parser.feed(chunk)
-                break
-            except sse_codec.EventTooLarge as error:
-                events += error.events
-                large += error.tail is None
-                chunk = b"" if len(error.head) <= sse_codec._KEPT else fail("more is kept of a head than the limit")
+        for event in parser.feed(piece):
+            if isinstance(event, sse_codec.SseEvent):
+                events.append(event)
+                continue
+            large += event.tail is None
+            assert len(event.head) <= sse_codec._KEPT, "more is kept of a head than the limit"
         buffered = parser._line.size + parser._data_size() + len(parser._head) + len(parser._tail)
         assert buffered <= limit + sse_codec._FIELD + 2 * sse_codec._KEPT, "more is kept than the limit allows"
-        assert not parser._pieces
     return events, large
