@@ -5,6 +5,7 @@ import contextlib
 import json
 from pathlib import Path
 
+import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -140,6 +141,25 @@ async def test_with_session_client_every_caller_has_a_process_of_its_own(tmp_pat
     assert len(shared) == 1
 
 
+async def test_modern_clients_with_one_token_share_a_process_and_sessions_do_not(tmp_path: Path) -> None:
+    tokens = {name: name * 32 for name in ("one", "two")}
+    principals = {name: {"token": token} for name, token in tokens.items()}
+    async with (
+        network_hub(tmp_path / "hub", {"own": fake(session="client")}, listen={"principals": principals}) as (_, base),
+        contextlib.AsyncExitStack() as clients,
+    ):
+
+        async def pid(token: str, mode: str) -> str:
+            http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {tokens[token]}"})
+            transport = streamable_http_client(base + "/mcp", http_client=await clients.enter_async_context(http))
+            return await text(await clients.enter_async_context(Client(transport, mode=mode)), "own__pid")
+
+        sessions = [await pid(token, "legacy") for token in ("one", "one", "two")]
+        modern = [await pid(token, "auto") for token in ("one", "one", "two")]
+    assert modern[0] == modern[1]
+    assert len({*sessions, *modern}) == 5
+
+
 async def test_a_callers_own_process_ends_with_its_session(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"own": fake(session="client")}) as (_, base):
         async with sdk(base + "/mcp", "handshake") as client:
@@ -220,8 +240,6 @@ async def test_with_session_call_every_call_has_a_process_of_its_own(tmp_path: P
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_no_header_of_a_caller_reaches_an_upstream(tmp_path: Path, era: str) -> None:
-    import httpx2
-
     async with network_hub(tmp_path / "hub", {"up": fake()}) as (_, base):
         canary = {"Authorization": "Bearer canary-1", "Cookie": "canary-2", "X-Api-Key": "canary-3"}
         async with httpx2.AsyncClient(headers=canary, timeout=PATIENCE) as http:
