@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.entry import with_defaults
 from mcp_hub.config.field_types import SecretStr
@@ -13,6 +14,9 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import config_of
 from mcp_hub.security.redaction import MIN_SECRET
+
+if TYPE_CHECKING:
+    from mcp_hub.library import Hub
 
 FUNCTIONS: Final = "local"
 """Id of the server of the program's functions. Underscores are appended if it is taken."""
@@ -44,6 +48,37 @@ def without_server(name: str, config: Config) -> Config:
     return config.model_copy(update={"servers": remaining})
 
 
+class DetachableServer:
+    """A server of a hub that may be removed and added again as it was, at its place in the order."""
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        self.hub = hub
+        """The hub that has the server, or gets it with `restore`."""
+        self._name = name
+        self._removed: tuple[int, Server] | None = None
+
+    async def detach(self) -> None:
+        """Removes the server, which ends after its last call. Idempotent."""
+        if self._removed is None and not self.hub.closed:
+            entries = enumerate(self.hub.config.servers)
+            self._removed = next(((index, server) for index, server in entries if server.id == self._name), None)
+            if self._removed is not None:
+                await self.hub.remove_server(self._name)
+
+    async def restore(self) -> None:
+        """Adds the server again, without waiting until it is connected. Idempotent."""
+        removed = self._removed
+        if removed is not None:  # other calls may do the same meanwhile: none may go on before the server is back
+            await self.hub.edit(partial(_with_server_at, *removed))
+            if self._removed is removed:
+                self._removed = None
+
+
+def _with_server_at(index: int, server: Server, config: Config) -> Config:
+    servers = [entry for entry in config.servers if entry.id != server.id]
+    return config.model_copy(update={"servers": (*servers[:index], server, *servers[index:])})
+
+
 def functions_of(config: Config) -> Server | None:
     """Returns the server of the program's functions, or None if there is none."""
     return next((server for server in config.servers if server.functions is not None), None)
@@ -56,7 +91,8 @@ def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config, id: st
     """
     existing = functions_of(config)
     if existing is not None:
-        return config if secrets in (None, existing.secrets) else with_secrets(config, existing.id, secrets or ())
+        changed = secrets is not None and secrets != existing.secrets
+        return with_changes(config, [existing.id], secrets=secrets) if changed else config
     while any(server.id == id for server in config.servers):
         id += "_"
     server = Server(
@@ -88,18 +124,19 @@ def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
     return tuple(SecretStr(text) for text in dict.fromkeys(texts) if len(text) >= MIN_SECRET)
 
 
-def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) -> Config:
-    """Returns the configuration with the secrets of one server replaced."""
-    changed = [
-        entry.model_copy(update={"secrets": secrets}) if entry.id == server else entry for entry in config.servers
-    ]
-    return config.model_copy(update={"servers": tuple(changed)})
+def with_changes(config: Config, ids: Collection[str], **changes: Any) -> Config:
+    """Returns the configuration with these fields of some servers replaced."""
+    servers = tuple(server.model_copy(update=changes) if server.id in ids else server for server in config.servers)
+    return config.model_copy(update={"servers": servers})
 
 
 def with_call_settings(timeout: float | None, checks: bool, config: Config, *, functions_only: bool = False) -> Config:
-    """Returns the configuration with this deadline of a call, in seconds, and its checks or none, for every server."""
+    """Returns the configuration with this deadline of a call, in seconds, and its checks or none, for every server.
+
+    With `functions_only`, it changes only the server of the program's functions.
+    """
     servers = tuple(
-        with_settings(timeout, checks, server) if server.functions is not None or not functions_only else server
+        server if functions_only and server.functions is None else with_settings(timeout, checks, server)
         for server in config.servers
     )
     return config.model_copy(update={"servers": servers})

@@ -196,7 +196,7 @@ async def test_tasks_in_the_background_and_their_results_are_bounded(
     toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_tasks, "MAX_TASKS", 2)
-    monkeypatch.setattr(background_tasks, "MAX_RESULTS", 1)
+    monkeypatch.setattr(toolkit._async_results, "bound", 1)
     resume = asyncio.Event()
 
     async def slow() -> ToolResponse:

@@ -11,7 +11,8 @@ import psutil
 import pytest
 from pydantic import BaseModel, Field
 
-from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
+from mcp_hub import Hub, StdIOStatefulClient, Toolkit, ToolResponse
+from mcp_hub.errors import ConfigError
 from tests.fakes.client import PATIENCE, fake
 from tests.library.toolkits import add, block, chunks, names, parameters, text, text_response
 
@@ -230,3 +231,83 @@ async def test_a_hubs_rules_apply_to_clients_of_its_toolkit() -> None:
             await toolkit.hub.call("two", "pid")
         toolkit.remove_tool_function("echo")
         assert [card.name for card in await toolkit.hub.list()] == ["add"]
+
+
+# --- the hub of a client ---------------------------------------------------------------------------------------------
+
+
+async def connected(name: str = "one") -> StdIOStatefulClient:
+    client = StdIOStatefulClient(name, **{key: fake()[key] for key in ("command", "args")})
+    await client.connect()
+    return client
+
+
+async def test_the_rules_of_a_toolkit_hold_for_a_client_that_was_closed_and_connected_again() -> None:
+    client = await connected()
+    async with Toolkit(config={"guard": {"deny_urls": ["example.com"], "tools": ["*"]}}) as toolkit:
+        await toolkit.register_mcp_client(client)
+        echo = await client.get_callable_function("echo")
+        for _ in range(2):
+            assert "example.com" in (await text(toolkit, "echo", text="https://example.com/"))
+            assert (await text(toolkit, "echo", text="https://example.com/")).startswith("Error: ")
+            assert (await echo(text="x")).content[0]["text"] == "x"
+            await client.close()
+            assert (await text(toolkit, "echo", text="x")).startswith("Error: ")
+            await client.connect()
+        await client.close()
+        other = Hub()
+        other.attach(toolkit)
+        await client.connect()
+        assert await text(toolkit, "echo", text="x") == "x"
+        assert client.hub is other
+        await client.close()
+    await other.aclose()
+    await client.connect()
+    assert (await (await client.get_callable_function("echo"))(text="alone")).content[0]["text"] == "alone"
+    await client.close()
+
+
+async def test_a_client_of_one_toolkit_with_rules_is_refused_by_another_which_leaves_the_first_one_alone() -> None:
+    client = await connected()
+    async with Toolkit(config={}) as toolkit, Toolkit(config={}) as other:
+        toolkit.register_tool_function(add)
+        await toolkit.register_mcp_client(client, enable_funcs=["echo"])
+        with pytest.raises(ConfigError, match="another toolkit"):
+            await other.register_mcp_client(client)
+        assert await text(toolkit, "add", a=1) == "3"
+        assert await text(toolkit, "echo", text="x") == "x"
+        together = Toolkit(hub=toolkit.hub)
+        await together.register_mcp_client(client, enable_funcs=["pid"])
+        assert (await text(together, "pid")).isdigit()
+    await client.close()
+
+
+async def test_a_hub_takes_a_toolkit_over_with_the_clients_at_its_hub() -> None:
+    client = await connected()
+    async with Hub() as hub:
+        toolkit = Toolkit(config={})
+        toolkit.register_tool_function(add)
+        await toolkit.register_mcp_client(client, enable_funcs=["echo"])
+        hub.attach(toolkit)
+        assert await text(toolkit, "add", a=1) == "3"
+        assert await text(toolkit, "echo", text="x") == "x"
+        assert {card.name for card in await hub.list()} == {"add", "echo"}
+        await client.close()
+
+
+async def test_a_client_that_is_registered_again_has_the_tools_of_all_registrations() -> None:
+    client = await connected()
+    async with Toolkit(config={}) as toolkit:
+        toolkit.create_tool_group("more", "More.", active=True)
+        await toolkit.register_mcp_client(client, enable_funcs=["echo"])
+        await toolkit.register_mcp_client(client, "more", enable_funcs=["pid"])
+        together = Toolkit(hub=toolkit.hub)
+        await together.register_mcp_client(client, enable_funcs=["add"], preset_kwargs_mapping={"add": {"b": 40}})
+        assert await text(toolkit, "echo", text="x") == "x"
+        assert (await text(toolkit, "pid")).isdigit()
+        assert await text(together, "add", a=2) == "42"
+        assert {card.name for card in await toolkit.hub.list()} == {"echo", "pid", "add"}
+        await together.remove_mcp_clients("one")
+        assert {card.name for card in await toolkit.hub.list()} == {"echo", "pid"}
+        assert await text(toolkit, "echo", text="x") == "x"
+    await client.close()

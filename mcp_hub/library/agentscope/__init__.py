@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
@@ -17,11 +18,9 @@ from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
     Strategy,
     configured_tools,
-    hold_presets,
     registered_tool,
     repeated_registrations,
     take_name,
-    with_own_names,
     with_tools,
 )
 from mcp_hub.library.agentscope.tool_calls import (
@@ -34,6 +33,7 @@ from mcp_hub.library.agentscope.tool_calls import (
 from mcp_hub.library.agentscope.tool_groups import GroupRegistry, SkillRegistry, StateOfAgent, take_names
 from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.portal import Closable
+from mcp_hub.library.server_entries import with_changes
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
 from mcp_hub.servers.local.tool_results import ToolResponse
@@ -86,6 +86,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
         self._hub_groups: frozenset[str] = frozenset()
         """Names of the groups that this toolkit has added to the hub."""
         self._groups_key, self._names_key = object(), object()
+        self._known_clients: WeakSet[ServerClient] = WeakSet()
+        """Its MCP clients, also those whose tools were removed."""
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -96,8 +98,13 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
 
     @hub.setter
     def hub(self, hub: Hub) -> None:
-        self._hub, self._owns_hub, self._attaches_clients, self._hub_groups = hub, False, True, frozenset()
-        hub.attach(*self._clients())
+        former_hub, self._hub, self._owns_hub = self._hub, hub, False
+        self._attaches_clients, self._hub_groups = True, frozenset()
+        for client in self._clients():
+            if client.is_at(former_hub):  # its server has moved with the others
+                client.hub = hub
+            else:
+                client.attach_to(hub)
         self._update_hub()
 
     def close(self) -> None:
@@ -116,7 +123,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
         """Serves the toolkit's tools and groups over MCP as `Hub.serve` does, under their registered names."""
         self.hub = self._hub
         client_names = {client.name for client in self._clients()}
-        self._change_hub(self._names_key, lambda config: with_own_names(config, client_names))
+        self._change_hub(self._names_key, lambda config: with_changes(config, client_names, namespace=""))
         for tool, first in repeated_registrations(self.tools.values()):
             log.warning("'%s' is served as '%s' alone: both are one tool of '%s'", tool.name, first.name, tool.mcp_name)
         self._hub.serve(transport, host=host, port=port)
@@ -315,7 +322,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
 
         The client may be AgentScope's or the program's own; its tools are functions to the hub. Raises RuntimeError if
         the client must be connected first, ValueError if a name is both enabled and disabled or as
-        `register_tool_function` does, and TypeError for arguments of the wrong type.
+        `register_tool_function` does, TypeError for arguments of the wrong type, and ConfigError for a client of
+        another toolkit with a hub and rules of its own.
         """
         if not getattr(mcp_client, "is_connected", True):
             raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
@@ -329,20 +337,25 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
             raise TypeError(
                 f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
             )
-        names = [tool.name for tool in await mcp_client.list_tools()]
-        for name in names:
-            if (enabled is not None and name not in enabled) or name in disabled:
-                continue
-            function = await function_of(mcp_client, name, wrap_tool_result, execution_timeout)
-            self.register_tool_function(
-                function,
-                group_name,
-                preset_kwargs=(preset_kwargs_mapping or {}).get(name),
-                postprocess_func=postprocess_func,
-                namesake_strategy=namesake_strategy,
-            )
         if self._attaches_clients and isinstance(mcp_client, ServerClient):
-            self._hub.attach(mcp_client)
+            mcp_client.attach_to(self._hub)
+            await mcp_client.unfilter()
+        try:
+            names = [tool.name for tool in await mcp_client.list_tools()]
+            functions = {
+                name: await function_of(mcp_client, name, wrap_tool_result, execution_timeout)
+                for name in names
+                if (enabled is None or name in enabled) and name not in disabled
+            }
+            for name, function in functions.items():
+                self.register_tool_function(
+                    function,
+                    group_name,
+                    preset_kwargs=(preset_kwargs_mapping or {}).get(name),
+                    postprocess_func=postprocess_func,
+                    namesake_strategy=namesake_strategy,
+                )
+        finally:
             self._update_hub()
 
     register_mcp_server = register_mcp_client
@@ -395,20 +408,21 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
 
     def _clients(self) -> list[ServerClient]:
         """Returns the hub's clients whose tools are registered."""
-        clients = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
-        return list({id(client): client for client in clients if client is not None}.values())
+        return list(dict.fromkeys(tool.client for tool in self.tools.values() if tool.client is not None))
 
     def _update_hub(self) -> None:
         """Updates the hub with the groups, and with the registered tools of the clients that are attached to it."""
-        hold_presets(self, self.tools.values())
-        client_names = {client.name for client in self._clients() if client.hub is self._hub}
-        if not (self.groups or self._hub_groups or client_names):
+        self._known_clients.update(self._clients())
+        for client in self._known_clients:
+            client.hold(self, [tool for tool in self.tools.values() if tool.client is client])
+        clients = {client.name: client for client in self._known_clients if client.is_at(self._hub)}
+        if not (self.groups or self._hub_groups or clients):
             return
         former_groups, self._hub_groups = self._hub_groups | self.groups.keys(), frozenset(self.groups)
         tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
         hub = self._hub
         self._change_hub(
-            self._groups_key, lambda config: with_tools(config, tools, groups, former_groups, hub, client_names)
+            self._groups_key, lambda config: with_tools(config, tools, groups, former_groups, hub, clients)
         )
 
     def _change_hub(self, key: object, edit: Callable[[Config], Config]) -> None:

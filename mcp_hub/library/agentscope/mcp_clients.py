@@ -9,14 +9,20 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
+from mcp_hub.errors import ConfigError
 from mcp_hub.library import Hub
 from mcp_hub.library.engine_host import CallLabel
-from mcp_hub.library.server_entries import secrets_among, with_secrets
+from mcp_hub.library.server_entries import DetachableServer, make_server, secrets_among, with_changes
+from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local.tool_results import blocks, response_of
+
+if TYPE_CHECKING:
+    from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
 
 _ABSENT: Final[dict[str, Any]] = {
     "annotations": None,
@@ -247,9 +253,11 @@ class ServerClient(MCPClientBase):
         super().__init__(name)
         self.entry = entry
         self._hub: Hub | None = None
-        self._owns_hub = True
+        self._attached: DetachableServer | None = None
+        """The server on a hub that others use too; None: the client has a hub of its own."""
         self._tools: list[McpObject] | None = None
-        self._presets: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+        self._registered: WeakKeyDictionary[Any, tuple[RegisteredToolFunction, ...]] = WeakKeyDictionary()
+        """The tools that each toolkit has registered."""
         self._check()
 
     def get_client(self) -> Any:
@@ -279,29 +287,60 @@ class ServerClient(MCPClientBase):
         self._hub.add_server_unstarted(self.name, self.entry, literal=True)
         self._hub.edit_unstarted(self._with_presets)
 
-    def hold(self, owner: object, presets: Iterable[str]) -> None:
-        """Keeps preset values of a toolkit out of everything that the client's hub writes, while the toolkit lives."""
-        texts = tuple(presets)
-        if texts != self._presets.get(owner, ()):
-            self._presets[owner] = texts
-            self.hub.change_sync(self._with_presets)
+    @property
+    def registered(self) -> list[RegisteredToolFunction]:
+        """The tools of the server that all toolkits together have registered."""
+        return [tool for tools in list(self._registered.values()) for tool in tools]
+
+    def hold(self, toolkit: object, tools: Iterable[RegisteredToolFunction]) -> None:
+        """Notes what a toolkit has registered, and keeps preset values out of everything that the client's hub writes.
+
+        This holds as long as the toolkit lives.
+        """
+        if (held := tuple(tools)) != self._registered.get(toolkit, ()):
+            self._registered[toolkit] = held
+            if self._hub is not None and not self._hub.closed:
+                self._hub.change_sync(self._with_presets)
 
     def _with_presets(self, config: Config) -> Config:
-        texts = [text for owner_texts in list(self._presets.values()) for text in owner_texts]
-        return with_secrets(config, self.name, secrets_among(texts)) if texts else config
+        texts = [text for tool in self.registered for text in preset_texts(tool.preset_kwargs)]
+        return with_changes(config, [self.name], secrets=secrets_among(texts)) if texts else config
+
+    async def unfilter(self) -> None:
+        """Makes the hub list the tools again that no toolkit has registered yet."""
+        if self._registered:
+            filters = make_server(self.name, self.entry, literal=True).filters
+            await self.hub.edit(partial(with_changes, ids=[self.name], filters=filters))
 
     @property
     def hub(self) -> Hub:
         """The hub with the client's server. Setting it moves the client to a hub that has a server of the same name."""
         if self._hub is None or self._hub.closed:
             self._check()
-            self._owns_hub = True
+            self._attached = None
         assert self._hub is not None
         return self._hub
 
     @hub.setter
     def hub(self, hub: Hub) -> None:
-        self._hub, self._owns_hub = hub, False
+        self._hub = hub
+        if self._attached is None:
+            self._attached = DetachableServer(hub, self.name)
+        else:
+            self._attached.hub = hub
+
+    def is_at(self, hub: Hub) -> bool:
+        """Returns whether the client uses this hub."""
+        return self._hub is hub
+
+    def attach_to(self, hub: Hub) -> None:
+        """Moves the client to a hub, whose rules then apply to it. Raises ConfigError if it is at another one."""
+        if self.hub is hub:
+            return
+        if self._attached is not None:
+            text = f"the client {self.name!r} is at the hub of another toolkit, whose rules apply to it"
+            raise ConfigError(f"{text}; give both toolkits one hub: Toolkit(hub=...)")
+        hub.attach(self)
 
     async def list_tools(self) -> list[McpObject]:
         """Returns all tools with the fields of `mcp.types.Tool`. Raises CallError if the server is unavailable."""
@@ -334,14 +373,12 @@ class ServerClient(MCPClientBase):
         return McpObject(outcome.result or {})
 
     async def _detach(self) -> None:
-        hub, self._hub, self._tools = self._hub, None, None
-        if hub is None or hub.closed:
-            return
-        if self._owns_hub:
+        self._tools = None
+        if self._attached is not None:
+            await self._attached.detach()
+        elif self._hub is not None:
+            hub, self._hub = self._hub, None
             await hub.aclose()
-        elif any(server.id == self.name for server in hub.config.servers):
-            await hub.remove_server(self.name)
-        self._owns_hub = True
 
 
 class ConfiguredServer(ServerClient):
@@ -389,6 +426,10 @@ class StatefulClientBase(ServerClient):
         if self.is_connected:
             raise RuntimeError(_CONNECTED)
         try:
+            hub = self.hub
+            if self._attached is not None:
+                await self._attached.restore()
+                await hub.edit(self._with_presets)
             await self.list_tools_anyway()
         except BaseException:  # a client that is not connected cannot be closed, also if connecting was cancelled
             await self._detach()

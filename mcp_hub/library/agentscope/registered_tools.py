@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
-from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -20,7 +20,6 @@ from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.server_entries import functions_of
 from mcp_hub.schema.compact_schema import drop_titles
 from mcp_hub.schema.schema_edits import written_path
-from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import (
     LocalTool,
@@ -103,6 +102,11 @@ class RegisteredToolFunction:
         """Returns the tool of a server of the hub that was registered; None if it is a function."""
         function = self.original_func
         return function if isinstance(function, MCPToolFunction) and function.client is not None else None
+
+    @property
+    def client(self) -> ServerClient | None:
+        """Returns the hub's client of the tool's server; None for a function."""
+        return None if self.remote is None else self.remote.client
 
     @property
     def extended_json_schema(self) -> Json:
@@ -222,16 +226,6 @@ def take_name(tool: RegisteredToolFunction, registered_names: Container[str], st
     return name
 
 
-def hold_presets(owner: object, tools: Iterable[RegisteredToolFunction]) -> None:
-    """Makes the hubs of MCP clients keep preset values of their tools out of what they write, while `owner` lives."""
-    texts_by_client: dict[ServerClient, list[str]] = {}
-    for tool in tools:
-        if tool.remote is not None and tool.remote.client is not None:
-            texts_by_client.setdefault(tool.remote.client, []).extend(preset_texts(tool.preset_kwargs))
-    for client, texts in texts_by_client.items():
-        client.hold(owner, texts)
-
-
 def repeated_registrations(
     tools: Iterable[RegisteredToolFunction],
 ) -> list[tuple[RegisteredToolFunction, RegisteredToolFunction]]:
@@ -289,23 +283,20 @@ def with_tools(
     groups: Sequence[ToolGroup],
     former_groups: Collection[str],
     hub: Hub,
-    clients: Collection[str],
+    clients: Mapping[str, ServerClient],
 ) -> Config:
     """Returns the configuration with the toolkit's groups in place of the groups named in `former_groups`.
 
-    `hub` serves the toolkit's functions; `clients` are the ids of its MCP clients' servers on that hub.
+    `hub` serves the toolkit's functions; `clients` are its MCP clients on that hub, by the ids of their servers.
     """
     functions = functions_of(config)
     settings = tuple(_settings(group, tools, None if functions is None else functions.id) for group in groups)
     other_groups = tuple(group for group in config.groups if group.name not in former_groups)
-    servers = tuple(_with_rules(server, tools, hub) if server.id in clients else server for server in config.servers)
-    return config.model_copy(update={"groups": (*other_groups, *settings), "servers": servers})
-
-
-def with_own_names(config: Config, clients: Collection[str]) -> Config:
-    """Returns the configuration with the tools of these servers exposed under the names that the toolkit uses."""
-    servers = [s.model_copy(update={"namespace": ""}) if s.id in clients else s for s in config.servers]
-    return config.model_copy(update={"servers": tuple(servers)})
+    servers = []
+    for server in config.servers:
+        registered = clients[server.id].registered if server.id in clients else ()
+        servers.append(_with_rules(server, registered, hub) if registered else server)
+    return config.model_copy(update={"groups": (*other_groups, *settings), "servers": tuple(servers)})
 
 
 def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSettings:

@@ -25,6 +25,7 @@ from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
 from mcp_hub.library.server_entries import (
     PLAYWRIGHT,
+    DetachableServer,
     entry_of,
     make_server,
     with_call_settings,
@@ -56,8 +57,7 @@ class PlaywrightSession:
         self.server_params = server_params
         self._owns_hub = hub is None
         self._hub = hub or self._new_hub()
-        self._removed_entry: tuple[int, Server] | None = None
-        """The index and the server of the hub's entry, while the session is closed."""
+        self._server = DetachableServer(self._hub, PLAYWRIGHT)
 
     def _new_hub(self) -> Hub:
         hub = Hub()
@@ -74,11 +74,7 @@ class PlaywrightSession:
 
     async def open(self) -> None:
         """Makes the session usable again after `close`, without waiting until it is connected."""
-        removed = self._removed_entry
-        if removed is not None:  # other calls may do the same meanwhile: none may go on before the server is back
-            await self._hub.edit(functools.partial(_with_server_at, *removed))
-            if self._removed_entry is removed:
-                self._removed_entry = None
+        await self._server.restore()
 
     async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
         """Calls a tool and returns the texts of its result, also of an error result.
@@ -96,18 +92,8 @@ class PlaywrightSession:
         if self._owns_hub:
             former_hub, self._hub = self._hub, self._new_hub()
             await former_hub.aclose()
-        elif self._removed_entry is None and not self._hub.closed:
-            servers = self._hub.config.servers
-            self._removed_entry = next(
-                ((index, server) for index, server in enumerate(servers) if server.id == PLAYWRIGHT), None
-            )
-            if self._removed_entry is not None:
-                await self._hub.remove_server(PLAYWRIGHT)
-
-
-def _with_server_at(index: int, server: Server, config: Config) -> Config:
-    servers = [entry for entry in config.servers if entry.id != server.id]
-    return config.model_copy(update={"servers": (*servers[:index], server, *servers[index:])})
+        else:
+            await self._server.detach()
 
 
 P = ParamSpec("P")
