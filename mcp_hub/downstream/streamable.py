@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,17 @@ import msgspec
 
 from mcp_hub.downstream import Caller, not_delivered
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
-from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
+from mcp_hub.downstream.responses import (
+    PROGRAM,
+    Responder,
+    Shape,
+    id_of,
+    program_of,
+    read_body,
+    refuse,
+    refuse_with,
+    shape_of,
+)
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
 from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.protocol import era as eras
@@ -30,13 +39,6 @@ if TYPE_CHECKING:
     from mcp_hub.security import Principal
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
-PROGRAM: Final = "mcp-hub-program"
-"""The cookie by which the hub tells apart the programs that are the anonymous principal.
-
-Nothing else says certainly which of them sends a request: they may give the same `clientInfo`, and one program has
-several connections. Each request of a program that keeps no cookies counts as a program of its own.
-"""
-_PROGRAM: Final = re.compile(rf"(?:^|;)\s*{PROGRAM}=([A-Za-z0-9_-]{{16,64}})(?=\s*(?:;|$))")
 
 
 class HeadFacts(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ class HeadFacts(msgspec.Struct, frozen=True):
             request.accepts(JSON),
             request.accepts(EVENTS),
             is_json(request.values(b"content-type")),
-            values[0] if len(values := _PROGRAM.findall("; ".join(request.values(b"cookie")))) == 1 else "",
+            program_of(request),
         )
         request.head.facts = facts
         return facts

@@ -203,3 +203,14 @@ async def written(file: Path, text: str) -> None:
     async with asyncio.timeout(PATIENCE):
         while not (file.exists() and text in file.read_text()):
             await asyncio.sleep(0.01)
+
+
+async def test_cookies_of_other_programs_stay_at_the_replica_that_gets_them(tmp_path: Path) -> None:
+    async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
+        client._head["Cookie"] = f"session={'x' * 40_000}; mcp-hub-program={'p' * 24}"
+        call = {"name": "ask__ask", "arguments": QUESTION}
+        first = await client.modern("tools/call", call, elicitation={})
+        ((key, _),) = first["result"]["inputRequests"].items()
+        retry = {"requestState": first["result"]["requestState"], "inputResponses": {key: ANSWER}}
+        final = await client.modern("tools/call", {**call, **retry}, served.urls[1], elicitation={})
+        assert json.loads(text_of(final)) == {"result": ANSWER}

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mcp_hub.config.listen import UNIX
+from mcp_hub.downstream.responses import PROGRAM, program_of
 from mcp_hub.errors import CallError
 from mcp_hub.protocol.era import LISTEN
 from mcp_hub.security import ANONYMOUS, Principal
@@ -67,9 +68,9 @@ KNOWS: Final = "KNOWS"
 """The method that asks another replica whether it can read a resource."""
 RESTORE: Final = "RESTORE"
 """The method by which a former owner of a session makes the present one restore its subscriptions."""
-_FORWARDED_HEADERS: Final = frozenset({"accept", "content-type", "cookie", "last-event-id"})
+_FORWARDED_HEADERS: Final = frozenset({"accept", "content-type", "last-event-id"})
 _PROTOCOL_PREFIX: Final = "mcp-"
-"""The beginning of the names of all other headers that are forwarded."""
+"""The beginning of the names of all other headers that are forwarded. Of the cookies only PROGRAM is."""
 MAX_HEADER: Final = 40_000
 """The most characters of a sealed header; no real client sends more."""
 _RETURNED: Final = ("mcp-session-id", "retry-after")
@@ -262,6 +263,8 @@ class ForwardClient:
         headers = [
             pair for pair in request.head.text if pair[0] in _FORWARDED_HEADERS or pair[0].startswith(_PROTOCOL_PREFIX)
         ]
+        if program := program_of(request):
+            headers.append(("cookie", f"{PROGRAM}={program}"))
         try:
             response = await self._post(
                 to, request.method, principal, headers, body, is_long_lived=_is_long_lived(request)
