@@ -11,9 +11,11 @@ DOORS: Final[Mapping[str, str]] = {
     "A002": "docs/doors/tool-system.md",
     "A003": "docs/doors/miroflow.md",
     "A004": "docs/doors/agentscope.md",
+    "CHARTER": "docs/browser.md",
 }
 """Document -> the page for those who come from it."""
 
+_BROWSER = "docs/browser.md"
 _BUILTINS = "docs/builtins.md"
 _GROUPS = "docs/groups.md"
 _LIBRARY = "docs/library.md"
@@ -43,6 +45,9 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A000-18": "with `session: call` each call opens its own",
     "A000-19": "An `ImportError` names the package to install",
     "A000-20": "settings and events of Agently's framework",
+    "A000-21": "if the server could not be reached, the result is `Error: ...`",
+    "A000-22": "gives its generator to the program",
+    "A000-23": "an `MCPConfig`",
     "A001-1": "Every result is a `ToolResponse`",
     "A001-2": "every call returns a stream, whatever the kind of the function",
     "A001-3": (_TOOLS, "Sync functions run in threads"),
@@ -72,6 +77,7 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A001-27": "image and audio tools of vendors",
     "A001-28": "only if it was certainly not executed",
     "A001-29": "which also calls tools of inactive groups",
+    "A001-30": "as a part of the state of an agent",
     "A002-1": "native, MCP and built-in tools",
     "A002-2": "`api_url`, `auth_method`",
     "A002-3": "`mcp_server_url`",
@@ -93,6 +99,11 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A002-19": "A missing tool or set raises `ValueError`",
     "A002-20": "`IConfigLoader`, `IConfigSystem`, `ILogger`",
     "A002-21": "`permission_denied`",
+    "A002-22": "is the tool of the first server of the configuration",
+    "A002-23": '`defaults: {namespace: ""}`',
+    "A002-24": "`output_strategy` in the configuration of an agent",
+    "A002-25": "A value has the same type wherever its function runs",
+    "A002-26": "A file that appears while the hub of a program",
     "A003-1": "1 `with_timeout`",
     "A003-2": "2 `ToolManagerProtocol`",
     "A003-3": "`params` are `StdioServerParameters` or a URL",
@@ -130,6 +141,13 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A003-35": "what each rule did",
     "A003-36": "turns: repeated queries, rollback",
     "A003-37": "a wrong server name",
+    "A003-38": "begins with the same words, so an orchestrator asks its model again",
+    "A003-39": "`ToolManager(check_arguments=False)` leaves it to the server",
+    "A003-40": "The arguments do not fit 'google_search'",
+    "A003-41": "A subclass may override them to block more",
+    "A003-42": "The steps have the same names and levels",
+    "A003-43": "what you change in them counts at once",
+    "A003-44": (_BROWSER, "Word, PowerPoint, Excel"),
     "A004-1": "equal names",
     "A004-2": (_TOOLKIT, "`remove_tool_function`"),
     "A004-3": (_TOOLKIT, "a wrong value or an unknown group"),
@@ -160,5 +178,7 @@ PAGE_TEXTS: Final[Mapping[str, str | tuple[str, str]]] = {
     "A004-28": "instances of the classes in `mcp.types`",
     "A004-29": "whose function awaits a cancelled task",
     "A004-30": "`register_middleware`",
+    "CHARTER-1": "So one token is one browser for them",
+    "CHARTER-2": "is listed and answered also if that server was never up",
 }
 """Row -> a text on the page of its document; or another page that this one links to, and a text there."""

@@ -31,6 +31,9 @@ ROWS: Final[Mapping[str, str]] = {
     "A000-18": "a connection of its own for each call can be had",
     "A000-19": "what is missing is an ImportError that says what to install; nobody is asked on stdin",
     "A000-20": "plugin settings and messages of Agently's event centre",
+    "A000-21": "a server that is lost is `Error: ...`; only content that cannot be read is None",
+    "A000-22": "an exception without a text is `Error: `; a generator comes back as it is",
+    "A000-23": "use_mcp takes fastmcp's MCPConfig",
     # -- 001: the operating procedure of AgentScope's tool module -------------------------------------------------
     "A001-1": "one uniform ToolResponse",
     "A001-2": "functions of every kind become one async iterator whose last chunk says so",
@@ -61,6 +64,7 @@ ROWS: Final[Mapping[str, str]] = {
     "A001-27": "image and audio tools of vendors",
     "A001-28": "tools retry and authenticate themselves; the hub repeats only what was not executed",
     "A001-29": "RegisteredToolFunction.call passes the arguments on, also in an inactive group",
+    "A001-30": "a toolkit is a part of an agent's state, and takes the tools of its plan",
     # -- 002: requirements of a tool system -----------------------------------------------------------------------
     "A002-1": "native, MCP and built-in tools are of one kind: name, description, parameters, source",
     "A002-2": "native tools call a REST API with their key",
@@ -83,6 +87,11 @@ ROWS: Final[Mapping[str, str]] = {
     "A002-19": "load_tools, get_tool, get_tool_set; what is missing is a ValueError",
     "A002-20": "protocols of the neighbouring modules",
     "A002-21": "permission denied has its code",
+    "A002-22": "a name that several servers have is that of the first, whatever the exposed names; the others are told",
+    "A002-23": "an empty default namespace gives tools their own names, also in a configuration of a program",
+    "A002-24": "output_strategy belongs to an agent; without any strategy there is an error",
+    "A002-25": "output is the value that the tool returned, wherever it runs",
+    "A002-26": "tools that appear in a folder are found while the hub of a program runs",
     # -- 003: MiroFlow's ToolManager ------------------------------------------------------------------------------
     "A003-1": "with_timeout ends a coroutine and raises TimeoutError",
     "A003-2": "ToolManagerProtocol, called by position and by keyword",
@@ -121,6 +130,13 @@ ROWS: Final[Mapping[str, str]] = {
     "A003-35": "what happened to a call is explained",
     "A003-36": "rules about turns of the agent",
     "A003-37": "suggestions for a wrong name",
+    "A003-38": "refusals of the hub begin as the original's errors do",
+    "A003-39": "check_arguments=False leaves the check to the server",
+    "A003-40": "texts name tools as the program does",
+    "A003-41": "a subclass extends the guard and the log",
+    "A003-42": "the steps of the log have the levels of the original",
+    "A003-43": "what the program changes after the construction counts at once",
+    "A003-44": "workbooks and presentations are read",
     # -- 004: AgentScope's Toolkit --------------------------------------------------------------------------------
     "A004-1": "equal names: raise, override, skip, rename",
     "A004-2": "remove_tool_function",
@@ -152,6 +168,9 @@ ROWS: Final[Mapping[str, str]] = {
     "A004-28": "the members of the clients; raw results are instances of the SDK's classes",
     "A004-29": "an interruption inside a tool is an interrupted response",
     "A004-30": "middlewares, and tasks in the background",
+    # -- The charter ----------------------------------------------------------------------------------------------
+    "CHARTER-1": "every caller has a browser of its own",
+    "CHARTER-2": "the hub fetches a page also if its server was never up",
 }
 
 CHECKS: Final[Mapping[int, str]] = {
