@@ -111,7 +111,7 @@ def merge_root_keys(layers: Sequence[Layer], keys: KeyTable) -> Place:
 
 def _groups(keys: KeyTable, layers: Sequence[Layer]) -> list[tuple[str, ...]]:
     """Returns the root keys that the files have, each with its other spellings."""
-    groups = [(key.name, *key.spellings) for key in keys.root] + list(_SPELLINGS[:1])
+    groups = [key.names for key in keys.root] + list(_SPELLINGS[:1])
     grouped = {name for group in groups for name in group} | {name for group in _SPELLINGS[1:] for name in group}
     ungrouped = dict.fromkeys(name for layer in layers for name in layer.root if name not in grouped)
     return [*groups, *((name,) for name in ungrouped)]

@@ -254,7 +254,7 @@ def read_policy_keys(
     """Reads the keys of policies. Returns {name: setting} for those that the file has."""
     settings: dict[str, Any] = {}
     for key in keys:
-        item = _first(root, key.name, *key.spellings)
+        item = _first(root, *key.names)
         setting = key.read(item, reading) if item is not None else None
         if setting is not None:
             settings[key.name] = setting

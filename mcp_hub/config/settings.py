@@ -183,56 +183,50 @@ class KeyReading(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+Owner = TypeVar("Owner", "Server", "Config")
 ReadKey = Callable[["FieldValue", KeyReading], T | None]
 """Returns the setting for a value; None, with errors in the findings, if it is not valid."""
 
 
-class EntryKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
-    """A key of entries that belongs to one policy."""
+class PolicyKey(msgspec.Struct, Generic[T, Owner], frozen=True, eq=False):
+    """A key that belongs to one policy."""
 
     name: str
     read: ReadKey[T]
     default: T
-    """The setting of an entry without the key."""
+    """The setting without the key."""
     spellings: tuple[str, ...] = ()
     """Further names of the key."""
+    restricts: bool = False
+    """Whether it restricts what is allowed, so that a misspelt key is an error."""
+
+    def of(self, owner: Owner) -> T:
+        """Returns the setting of an entry or a configuration."""
+        setting: T = owner.settings.get(self.name, self.default)
+        return setting
+
+    def changed(self, owner: Owner, setting: T) -> Owner:
+        """Returns the entry or the configuration with another setting."""
+        return owner.model_copy(update={"settings": {**owner.settings, self.name: setting}})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All spellings."""
+        return (self.name, *self.spellings)
+
+
+class EntryKey(PolicyKey[T, "Server"], frozen=True, eq=False):
+    """A key of entries."""
+
     in_defaults: bool = False
     """Whether `defaults` may set it for all entries."""
-    restricts: bool = False
-    """Whether it restricts what is allowed, so that a misspelt key is an error."""
-
-    def of(self, server: Server) -> T:
-        """Returns the setting of an entry."""
-        setting: T = server.settings.get(self.name, self.default)
-        return setting
-
-    def changed(self, server: Server, setting: T) -> Server:
-        """Returns the entry with another setting."""
-        return server.model_copy(update={"settings": {**server.settings, self.name: setting}})
 
 
-class RootKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
-    """A key at the top of a file that belongs to one policy."""
+class RootKey(PolicyKey[T, "Config"], frozen=True, eq=False):
+    """A key at the top of a file."""
 
-    name: str
-    read: ReadKey[T]
-    default: T
-    """The setting of a file without the key."""
-    spellings: tuple[str, ...] = ()
-    """Further names of the key."""
     needs_restart: bool = False
     """Whether a change takes effect with the next start only."""
-    restricts: bool = False
-    """Whether it restricts what is allowed, so that a misspelt key is an error."""
-
-    def of(self, config: Config) -> T:
-        """Returns the setting of a configuration."""
-        setting: T = config.settings.get(self.name, self.default)
-        return setting
-
-    def changed(self, config: Config, setting: T) -> Config:
-        """Returns the configuration with another setting."""
-        return config.model_copy(update={"settings": {**config.settings, self.name: setting}})
 
 
 class KeyTable(msgspec.Struct, frozen=True, dict=True):
@@ -257,22 +251,22 @@ class KeyTable(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def entry_names(self) -> Mapping[str, str]:
         """Key of an entry as written -> name of the key."""
-        return {spelling: key.name for key in self.entry for spelling in (key.name, *key.spellings)}
+        return {spelling: key.name for key in self.entry for spelling in key.names}
 
     @cached_property
     def root_names(self) -> frozenset[str]:
         """Keys of the root in all spellings."""
-        return frozenset(spelling for key in self.root for spelling in (key.name, *key.spellings))
+        return frozenset(spelling for key in self.root for spelling in key.names)
 
     @cached_property
     def defaults(self) -> frozenset[str]:
         """Keys, in all spellings, that `defaults` may set."""
-        return frozenset(spelling for key in self.entry if key.in_defaults for spelling in (key.name, *key.spellings))
+        return frozenset(spelling for key in self.entry if key.in_defaults for spelling in key.names)
 
 
 def restricting(keys: Iterable[EntryKey[Any] | RootKey[Any]]) -> frozenset[str]:
     """Returns the names of the keys that restrict something, in all spellings."""
-    return frozenset(name for key in keys if key.restricts for name in (key.name, *key.spellings))
+    return frozenset(name for key in keys if key.restricts for name in key.names)
 
 
 def model_key(model: type[M]) -> ReadKey[M]:

@@ -213,7 +213,7 @@ def _owners() -> dict[str, str]:
     owners: dict[str, str] = {}
     for policy in POLICIES:
         for key in getattr(policy, "keys", ()):
-            for name in (key.name, *key.spellings):
+            for name in key.names:
                 owners[name] = policy.name
     return {
         **owners,

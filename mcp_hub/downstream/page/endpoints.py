@@ -11,10 +11,11 @@ import msgspec
 
 from mcp_hub.downstream.page.sessions import PageSession
 from mcp_hub.errors import HubError
-from mcp_hub.protocol.frames import FrameError, decode_exactly
+from mcp_hub.protocol.frames import FrameError, decode_exactly, encode
 from mcp_hub.text import printable
 from mcp_hub.transport.http1.exchange import BodyTooLarge, BodyTooSlow, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import is_json
+from mcp_hub.transport.sse_codec import encode_event
 
 Json = dict[str, Any]
 
@@ -157,3 +158,8 @@ def number_in(query: Mapping[str, str], name: str, default: int) -> int:
     """Returns a number of a query; the default if there is none."""
     text = query.get(name, "")
     return int(text[:9]) if text.isascii() and text.isdigit() else default
+
+
+def page_event(name: str, value: Any, id: str | None = None) -> bytes:
+    """Returns an event of a stream to the page."""
+    return encode_event(encode(value), name, id)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mcp_hub.downstream import Caller, Respondent, not_delivered
-from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, not_found
+from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, not_found, page_event
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.frames import Message, encode
+from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import SERVER_KEY
 from mcp_hub.security import Principal
@@ -234,8 +234,8 @@ class ToolRun:
         """Returns the events that wait to be written."""
         progress, self._progress = self._progress, None
         questions, self._new_questions = self._new_questions, []
-        events = [_event("progress", progress)] if progress is not None else []
-        return b"".join([*events, *(_event("question", bounded(question.event)) for question in questions)])
+        events = [page_event("progress", progress)] if progress is not None else []
+        return b"".join([*events, *(page_event("question", bounded(question.event)) for question in questions)])
 
     def _receive(self, message: Message) -> None:
         """Takes a message that the call sends to its client."""
@@ -255,7 +255,7 @@ class ToolRun:
             return _ENDED
         answer = call.result()
         if "result" in answer:
-            return _event("result", await in_thread(bounded, answer["result"]))
+            return page_event("result", await in_thread(bounded, answer["result"]))
         error = answer.get("error")
         details: Json = error if isinstance(error, dict) else {}
         data = details.get("data")
@@ -265,7 +265,7 @@ class ToolRun:
             "message": str(details.get("message")),
             "cure": _cure(details),
         }
-        return _event("error", bounded(facts))
+        return page_event("error", bounded(facts))
 
 
 _RELOAD_TOOLS: Final = "Reload the list of tools: it may have changed, or this principal may not see the tool."
@@ -277,10 +277,6 @@ def _cure(error: Json) -> str:
     return _RELOAD_TOOLS if is_unknown else _OPEN_CALL
 
 
-def _event(name: str, value: Any) -> bytes:
-    return f"event: {name}\n".encode() + b"data: " + encode(value) + b"\n\n"
-
-
-_ENDED: Final = _event(
+_ENDED: Final = page_event(
     "error", {"code": "cancelled", "message": "The run was cancelled.", "cure": "Run it again if it is still needed."}
 )

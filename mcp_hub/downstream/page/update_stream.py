@@ -8,11 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, page_event
 from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES, iso, shown
 from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.policy.call_record import approximate_size
-from mcp_hub.protocol.frames import encode
 from mcp_hub.security.lru import Lru
 from mcp_hub.transport.background import BACKGROUND, set_within
 from mcp_hub.transport.http1.exchange import EVENTS
@@ -124,7 +123,7 @@ class StatePart:
                 await self._follow(page_request, stream, news)
             if not page_request.request.disconnected:
                 reason = "the hub is stopping" if self._page.closing else "the session has ended"
-                await reply.write(_event("bye", {"reason": reason}))
+                await reply.write(page_event("bye", {"reason": reason}))
                 await reply.end()
         finally:
             page_request.request.unwatch()
@@ -238,16 +237,16 @@ class _Stream:
         before = self._number
         self._number, dropped, calls = part.calls(session, before)
         if dropped and session.viewer.admin:
-            data.append(_event("dropped", {"count": dropped}))
+            data.append(page_event("dropped", {"count": dropped}))
         if calls:
-            data.append(_event("calls", calls, part.event_id(self._number)))
+            data.append(page_event("calls", calls, part.event_id(self._number)))
         now = time.monotonic()
         is_due = now - self._checked_at >= LOOK
         if self._asks or is_due:
             self._asks = False
             if (confirmations := part.confirmations(session)) != self._confirmations:
                 self._confirmations = confirmations
-                data.append(_event("confirmations", confirmations))
+                data.append(page_event("confirmations", confirmations))
         if calls or is_due:
             self._checked_at = now
             data += await self._states(now)
@@ -261,22 +260,22 @@ class _Stream:
         if is_first:
             self._rows = rows
         elif changed := self._changed(rows):
-            data.append(_event("servers", changed))
+            data.append(page_event("servers", changed))
         if now - self._clients_at >= CLIENTS_EVERY:
             clients = await part.clients(session)
             if clients.version != self._clients and not is_first:
-                data.append(_event("clients", {"count": len(clients.rows)}))
+                data.append(page_event("clients", {"count": len(clients.rows)}))
             self._clients, self._clients_at = clients.version, now
         catalog, earlier = part.catalog(session), self._catalog
         if earlier is not None and (earlier[0] is not catalog[0] or earlier[1] != catalog[1]):
             tools = sum(row["tools"] for row in rows.values())
-            data.append(_event("catalog", {"generation": catalog[1], "tools": tools}))
+            data.append(page_event("catalog", {"generation": catalog[1], "tools": tools}))
         load, earlier_load = part.newest_load(), self._load
         if earlier is not None and (earlier[1] != catalog[1] or removed or load is not earlier_load):
-            data.append(_event("configuration", {"generation": catalog[1]}))
+            data.append(page_event("configuration", {"generation": catalog[1]}))
         if session.viewer.admin and BACKGROUND.restarts != self._restarts:
             self._restarts = BACKGROUND.restarts
-            data.append(_event("background", BACKGROUND.facts()))
+            data.append(page_event("background", BACKGROUND.facts()))
         self._catalog, self._load = catalog, load
         return data
 
@@ -291,8 +290,3 @@ class _Stream:
                 changed.append(row)
                 size += approximate_size(row)
         return changed
-
-
-def _event(name: str, value: Any, id: str | None = None) -> bytes:
-    head = f"event: {name}\n" if id is None else f"event: {name}\nid: {id}\n"
-    return head.encode() + b"data: " + encode(value) + b"\n\n"
