@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,8 +13,8 @@ from mcp_hub.cli.startup import add_config_arguments, path_to_edit
 from mcp_hub.clients import Machine
 from mcp_hub.clients.detection import ClientFile, find_client_files, project_files, read_client_file
 from mcp_hub.clients.imports import ImportPlan, plan_import, shown_words
-from mcp_hub.clients.installs import open_file
-from mcp_hub.clients.table import BY_ID, client_named
+from mcp_hub.clients.installs import named_file, project_notes
+from mcp_hub.clients.table import BY_ID
 from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.secret_store import SecretStore
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     target = ServerFile.open(path_to_edit(options, alone=True))
     import_plan = plan_import(files, target, SecretStore.of_user(), machine)
     facts = {"file": str(target.path), "servers": [server.as_json() for server in import_plan.servers]}
-    notes = [*import_plan.notes, *(_project_notes(machine) if not options.sources else ())]
+    notes = [*import_plan.notes, *(project_notes(machine) if not options.sources else ())]
     plan = Plan(import_plan.edits, secrets=import_plan.keyring, facts={**facts, "left_out": notes})
     if not options.json:
         _print_table(import_plan, files, notes)
@@ -83,24 +82,7 @@ def _source_files(name: str, machine: Machine) -> list[ClientFile]:
         if not files:
             raise EditRefused(f"{printable(str(path))}: there is no file of servers in this directory")
         return files
-    if name not in BY_ID and (path.exists() or "/" in name or os.sep in name or path.suffix):
-        file = read_client_file(path, machine)
-        if not file.there:
-            raise EditRefused(f"{printable(str(path))}: there is no such file")
-        if file.problem is not None:
-            raise EditRefused(file.problem)
-        return [file]
-    return [open_file(client_named(name), machine)]
-
-
-def _project_notes(machine: Machine) -> list[str]:
-    """Returns notes on servers in project files of the working directory, which are imported only on request."""
-    return [
-        f"{file.path.relative_to(Path.cwd())} has {len(file.servers)} servers of this directory, which are left out; "
-        f"to take them over: mcp-hub import {file.path.relative_to(Path.cwd())}"
-        for file in project_files(Path.cwd(), machine)
-        if file.servers
-    ]
+    return [named_file(name, machine)]
 
 
 def _print_table(import_plan: ImportPlan, files: list[ClientFile], notes: list[str]) -> None:

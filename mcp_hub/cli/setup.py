@@ -17,9 +17,9 @@ from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_
 from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, path_to_edit, run_loop, set_up_logging
 from mcp_hub.cli.trial import Trial, try_servers
 from mcp_hub.clients import Client, Machine
-from mcp_hub.clients.detection import ClientFile, FoundServer, find_client_files, project_files, read_client_file
+from mcp_hub.clients.detection import FoundServer, find_client_files
 from mcp_hub.clients.imports import ImportedServer, plan_import, shown_words
-from mcp_hub.clients.installs import Installation, hub_command, open_file, plan_install
+from mcp_hub.clients.installs import Installation, hub_command, named_file, plan_install, project_notes
 from mcp_hub.clients.table import BY_ID, client_named
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
@@ -132,13 +132,13 @@ class Setup:
         self._path = path
         self._machine = machine
         self._options = options
-        self._files = list(self._source_files()) if options.sources else find_client_files(machine)
+        self._files = [named_file(name, machine) for name in options.sources] or find_client_files(machine)
         self._target = ServerFile.open(path)
         self._import_plan = plan_import(self._files, self._target, SecretStore.of_user(), machine)
         self._first: tuple[Edit, ...] = ()
         if self._target.content is None and not self._import_plan.added:
             self._first = run_loop(first_file(path, has_program))
-        self._notes = [*self._import_plan.notes, *self._project_notes()]
+        self._notes = [*self._import_plan.notes, *([] if options.sources else project_notes(machine))]
         self._later_notes: list[str] = []
         self._overlays = [Path(overlay).absolute() for overlay in options.overlays]
         self._command = hub_command(path, *self._overlays)
@@ -197,26 +197,6 @@ class Setup:
         options = self._options
         is_open = options.switch_off is None and not (options.json or options.yes or options.confirm)
         return is_open and can_ask() and self._originals_on()
-
-    def _source_files(self) -> Iterator[ClientFile]:
-        for name in self._options.sources:
-            path = Path.cwd() / Path(name).expanduser()
-            if name not in BY_ID and (path.is_file() or os.sep in name or path.suffix):
-                file = read_client_file(path, self._machine)
-                if not file.there or file.problem is not None:
-                    raise EditRefused(file.problem or f"{printable(str(path))}: there is no such file")
-                yield file
-            else:
-                yield open_file(client_named(name), self._machine)
-
-    def _project_notes(self) -> Iterator[str]:
-        if self._options.sources:
-            return
-        for file in project_files(Path.cwd(), self._machine):
-            names = ", ".join(printable(server.id, 60) for server in file.servers if not server.is_hub)
-            if names:
-                path = printable(str(file.path.relative_to(Path.cwd())))
-                yield f"{path} of this directory is left alone ({names}); to take it over: mcp-hub import {path}"
 
     @property
     def _clients(self) -> Iterator[Client]:

@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.clients import Client, Machine, entry_of
-from mcp_hub.clients.detection import ClientFile, FoundServer, read_client_file
+from mcp_hub.clients.detection import ClientFile, FoundServer, project_files, read_client_file
+from mcp_hub.clients.table import BY_ID, client_named
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, FileEditor
@@ -66,6 +67,27 @@ def open_file(client: Client, machine: Machine) -> ClientFile:
     if file.problem is not None:
         raise EditRefused(file.problem)
     return file
+
+
+def named_file(name: str, machine: Machine) -> ClientFile:
+    """Returns the file of a client, by its name, or another file of servers, by its path. Raises EditRefused."""
+    path = Path.cwd() / Path(name).expanduser()
+    if name in BY_ID or not (path.exists() or "/" in name or os.sep in name or path.suffix):
+        return open_file(client_named(name), machine)
+    file = read_client_file(path, machine)
+    if not file.there or file.problem is not None:
+        raise EditRefused(file.problem or f"{printable(str(path))}: there is no such file")
+    return file
+
+
+def project_notes(machine: Machine) -> list[str]:
+    """Returns notes on servers in project files of the working directory, which are imported only on request."""
+    notes = []
+    for file in project_files(Path.cwd(), machine):
+        if names := ", ".join(printable(server.id, 60) for server in file.servers if not server.is_hub):
+            path = printable(str(file.path.relative_to(Path.cwd())))
+            notes.append(f"{path} of this directory is left alone ({names}); to take it over: mcp-hub import {path}")
+    return notes
 
 
 def plan_install(
