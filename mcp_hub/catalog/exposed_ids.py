@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from mcp_hub.catalog import Catalog, names
@@ -15,6 +15,7 @@ from mcp_hub.catalog.entries import Json, Route
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from mcp_hub.security.callers import Caller, CallerSlot
 
 MAX_ISSUED_URI: Final = 65_536
 """The most characters of a URI that is remembered; a longer one is passed on unchanged and cannot be read."""
@@ -27,11 +28,11 @@ _OVERHEAD: Final = 256
 class UriTranslator(Protocol):
     """Translates URIs between callers and servers."""
 
-    def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+    def exposed(self, caller: Caller, upstream: str, uri: str) -> str:
         """Returns the URI under which a caller reaches a resource of a server, listed or not."""
         ...
 
-    def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+    def original(self, caller: Caller, upstream: str, uri: str) -> str:
         """Returns the server's own URI of what a caller knows as `uri`; `uri` itself if it is not of this server."""
         ...
 
@@ -39,11 +40,11 @@ class UriTranslator(Protocol):
 class UnchangedUris:
     """Leaves URIs as they are, for servers that no client sees."""
 
-    def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+    def exposed(self, caller: Caller, upstream: str, uri: str) -> str:
         """Returns `uri`."""
         return uri
 
-    def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+    def original(self, caller: Caller, upstream: str, uri: str) -> str:
         """Returns `uri`."""
         return uri
 
@@ -51,11 +52,11 @@ class UnchangedUris:
 class UriMap:
     """Translates URIs by the catalog that a caller sees, `catalog_of(caller)`, and by those in results it was given."""
 
-    def __init__(self, catalog_of: Callable[[Hashable | None], Catalog]) -> None:
+    def __init__(self, catalog_of: Callable[[Caller], Catalog]) -> None:
         self._catalog_of = catalog_of
         self._issued = IssuedUris()
 
-    def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+    def exposed(self, caller: Caller, upstream: str, uri: str) -> str:
         """Returns the URI under which a caller reaches a resource of a server, and remembers an unlisted one."""
         catalog = self._catalog_of(caller)
         exposed = catalog.exposed_uri(upstream, uri)
@@ -63,12 +64,12 @@ class UriMap:
             return exposed
         return self._issued.give(caller, upstream, uri, exposed)
 
-    def give(self, caller: Hashable | None, upstream: str, uri: str, exposed: str) -> None:
+    def give(self, caller: Caller, upstream: str, uri: str, exposed: str) -> None:
         """Remembers that a caller reaches a resource of a server by `exposed`, unless the catalog resolves that."""
         if self._catalog_of(caller).resolve(RESOURCES, exposed) is None:
             self._issued.give(caller, upstream, uri, exposed)
 
-    def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+    def original(self, caller: Caller, upstream: str, uri: str) -> str:
         """Returns the server's own URI of a resource that a caller knows as `uri`; `uri` if it is not of `upstream`."""
         route = self._catalog_of(caller).resolve(RESOURCES, uri) or self.route_of(caller, uri)
         if route is not None:
@@ -76,25 +77,26 @@ class UriMap:
         prefixed = names.original_uri(uri)  # the hub may have given it out and forgotten it since
         return prefixed[1] if prefixed is not None and prefixed[0] == upstream else uri
 
-    def route_of(self, caller: Hashable | None, uri: str) -> Route | None:
+    def route_of(self, caller: Caller, uri: str) -> Route | None:
         """Returns the route of an unlisted URI that this caller was given in a result."""
         issued = self._issued.find(caller, uri)
         return Route(issued[0], RESOURCES, issued[1]) if issued is not None else None
 
-    def forget(self, caller: Hashable) -> None:
-        """Forgets a caller that is gone."""
-        self._issued.forget(caller)
+
+class _Issued(OrderedDict[str, tuple[str, str]]):
+    """The URIs that one caller was given, each with its upstream and the name there; the oldest come first."""
+
+    size = 0
 
 
 class IssuedUris:
     """The unlisted URIs that each caller was given in results, so that it can read the linked resources."""
 
     def __init__(self) -> None:
-        self._uris_by_caller: dict[Hashable | None, OrderedDict[str, tuple[str, str]]] = {}
-        self._sizes: dict[Hashable | None, int] = {}
+        self._of: CallerSlot[_Issued] = CallerSlot(_Issued, end=self._ended)
         self._size = 0
 
-    def give(self, caller: Hashable | None, upstream: str, uri: str, preferred: str) -> str:
+    def give(self, caller: Caller, upstream: str, uri: str, preferred: str) -> str:
         """Returns the URI that leads to `uri` of `upstream` from now on: `preferred`, unless that leads elsewhere.
 
         An http(s) URL never changes: it is the same resource for every server, and a client may fetch it directly.
@@ -105,32 +107,30 @@ class IssuedUris:
             ("https://", "http://")
         )
         issued = preferred if is_usable else names.expose_uri(upstream, uri)
-        uris = self._uris_by_caller.setdefault(caller, OrderedDict())
+        uris = self._of.of(caller)
         previous = uris.get(issued)
         uris[issued] = (upstream, uri)
         uris.move_to_end(issued)
-        self._add(caller, _size(issued, uri) - (_size(issued, previous[1]) if previous is not None else 0))
+        self._add(uris, _size(issued, uri) - (_size(issued, previous[1]) if previous is not None else 0))
         while self._size > MAX_ISSUED:
-            largest = max(self._sizes, key=lambda caller_key: self._sizes[caller_key])
-            oldest, (_, original) = self._uris_by_caller[largest].popitem(last=False)
+            largest_caller, largest = max(self._of.items(), key=lambda entry: entry[1].size)
+            oldest, (_, original) = largest.popitem(last=False)
             self._add(largest, -_size(oldest, original))
-            if not self._uris_by_caller[largest]:
-                self.forget(largest)
+            if not largest:
+                self._of.drop(largest_caller)
         return issued
 
-    def _add(self, caller: Hashable | None, size: int) -> None:
-        self._sizes[caller] = self._sizes.get(caller, 0) + size
+    def _add(self, uris: _Issued, size: int) -> None:
+        uris.size += size
         self._size += size
 
-    def find(self, caller: Hashable | None, uri: str) -> tuple[str, str] | None:
-        """Returns (upstream, its URI) of a URI that this caller was given."""
-        uris = self._uris_by_caller.get(caller)
-        return uris.get(uri) if uris is not None else None
+    def _ended(self, caller: Caller, uris: _Issued) -> None:
+        self._size -= uris.size
 
-    def forget(self, caller: Hashable | None) -> None:
-        """Forgets a caller that is gone."""
-        self._uris_by_caller.pop(caller, None)
-        self._size -= self._sizes.pop(caller, 0)
+    def find(self, caller: Caller, uri: str) -> tuple[str, str] | None:
+        """Returns (upstream, its URI) of a URI that this caller was given."""
+        uris = self._of.get(caller)
+        return uris.get(uri) if uris is not None else None
 
 
 def _size(exposed: str, uri: str) -> int:
@@ -164,21 +164,21 @@ class TaskIds:
         self._keys = (key, *older)
         self._replica = [place] if place else []
 
-    def seal(self, caller: Hashable | None, route: Route, task_id: str) -> str:
+    def seal(self, caller: Caller, route: Route, task_id: str) -> str:
         """Returns the id under which `caller` knows a task of the tool at `route`."""
         payload = encode([route.upstream, route.name, task_id, *self._replica])
         return f"{_PREFIX}{_text(payload)}.{_text(_mac(self._keys[0], caller, payload))}"
 
-    def open(self, caller: Hashable | None, sealed: str) -> tuple[Route, str]:
+    def open(self, caller: Caller, sealed: str) -> tuple[Route, str]:
         """Returns the tool's route and the server's id. Raises ProtocolError for an id not given to this caller."""
         upstream, tool, task_id, *_ = self._unseal(caller, sealed)
         return Route(upstream, TOOLS, tool), task_id
 
-    def place_of(self, caller: Hashable | None, sealed: str) -> str:
+    def place_of(self, caller: Caller, sealed: str) -> str:
         """Returns the name of the replica that sealed an id, or "". Raises ProtocolError as `open` does."""
         return next(iter(self._unseal(caller, sealed)[3:]), "")
 
-    def _unseal(self, caller: Hashable | None, sealed: str) -> list[str]:
+    def _unseal(self, caller: Caller, sealed: str) -> list[str]:
         payload, _, mac = sealed.removeprefix(_PREFIX).partition(".")
         try:
             if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:
@@ -193,7 +193,7 @@ class TaskIds:
             raise unknown_task(sealed) from None
         return fields
 
-    def in_result(self, caller: Hashable | None, route: Route, result: Json) -> Json:
+    def in_result(self, caller: Caller, route: Route, result: Json) -> Json:
         """Returns a server's result with its task id, if any, sealed for the caller."""
         own = result.get(TASK_ID)
         return {**result, TASK_ID: self.seal(caller, route, own)} if isinstance(own, str) else result
@@ -217,10 +217,9 @@ class TaskSealer:
         self._ids = TaskIds(*keys, place=place)
 
 
-def _mac(key: bytes, caller: Hashable | None, payload: bytes) -> bytes:
-    # The sole client (None) and the anonymous principal ("") are different callers, so the first byte differs.
-    caller_key = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
-    return hmac.digest(key, b"mcp-hub task\0%d\0" % len(caller_key) + caller_key + payload, hashlib.sha256)[:_MAC]
+def _mac(key: bytes, caller: Caller, payload: bytes) -> bytes:
+    seal = caller.seal
+    return hmac.digest(key, b"mcp-hub task\0%d\0" % len(seal) + seal + payload, hashlib.sha256)[:_MAC]
 
 
 def _text(data: bytes) -> str:

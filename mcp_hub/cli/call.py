@@ -38,6 +38,7 @@ from mcp_hub.policy.chain import explain, how_it_ended
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.text import new_lines, printable
 from mcp_hub.version import VERSION
 
@@ -285,7 +286,7 @@ async def _find_route(hub: Engine, name: str, tool: str | None) -> tuple[str, Ro
 def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName) -> int:
     """Says why there is no such tool. Returns 1 if the reason is a server that is not available, else 2."""
     exposed = options.name if options.tool is None else f"{options.name}/{options.tool}"
-    hub.record_unknown(TOOLS, exposed, "handshake", None, _ENVELOPE)
+    hub.record_unknown(TOOLS, exposed, "handshake", SOLE, _ENVELOPE)
     rule = hub.why(TOOLS, exposed) if options.explain else None
     if options.json and options.explain:
         print(json_text({"route": None, "hidden_by": rule, **to_wire(error)}))

@@ -34,6 +34,7 @@ from mcp_hub.library import formats
 from mcp_hub.library.formats import FORMATS, Format
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.text import json_escaped, printable
 
 EXAMPLES = """examples:
@@ -112,8 +113,8 @@ async def _tools(
     async with make_hub(config, selection) as hub:
         await connect_all(hub)
         catalogs = hub.catalogs
-        catalog = hub.catalog if groups else catalogs.of(None)
-        whole_count = catalogs.of(None).tool_count
+        catalog = hub.catalog if groups else catalogs.of(SOLE)
+        whole_count = catalogs.of(SOLE).tool_count
         rows = await rows_of(catalogs, clients_with_hub(config) if client is None else {client: None})
         if client is not None:
             catalog, _ = listing_of(catalogs, client)
@@ -148,7 +149,7 @@ async def _tools(
 async def _list_by_server(config: Config, selection: Selection, groups: list[str]) -> int:
     async with make_hub(config, selection) as hub:
         await connect_all(hub)
-        catalog = hub.catalog if groups else hub.catalogs.of(None)
+        catalog = hub.catalog if groups else hub.catalogs.of(SOLE)
         tools: dict[str, list[dict[str, Any]]] = {u.server.id: [] for u in hub.upstreams.values() if u.server.enabled}
         for exposed in catalog.names(TOOLS):
             route, entry = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)

@@ -24,6 +24,7 @@ from mcp_hub.hub.hub_status import running_hubs
 from mcp_hub.observability.records import KEPT_FILES
 from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.security.private_files import open_regular
 from mcp_hub.text import printable
 
@@ -143,7 +144,7 @@ def _sum(catalog: Catalog) -> Json:
 
 def _of_client(hub: Engine, client: Client | None) -> Json:
     listing, why = listing_of(hub.catalogs, client)
-    return {"name": client and client.name, **_sum(listing), "of": hub.catalogs.of(None).tool_count, "why": why}
+    return {"name": client and client.name, **_sum(listing), "of": hub.catalogs.of(SOLE).tool_count, "why": why}
 
 
 def named_client(name: str | None) -> Client | None:
@@ -159,7 +160,7 @@ def _exposure_modes(hub: Engine, catalog: Catalog, exposure: Exposure) -> Iterat
     all_tools = {"way": "all", **_sum(catalog)}
     yield all_tools
     if hub.config.groups:
-        yield {"way": "groups", **_sum(hub.catalogs.of(None))}
+        yield {"way": "groups", **_sum(hub.catalogs.of(SOLE))}
     for mode in FEW:
         few = _sum(exposure.few(catalog, mode))
         saved_tokens = all_tools["tokens"] - few["tokens"]

@@ -1,9 +1,9 @@
-"""Callers of the hub, their running requests, and the hub's own requests to them."""
+"""Connected clients of the hub, their running requests, and the hub's own requests to them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +33,7 @@ from mcp_hub.protocol.era import (
     negotiated_revision,
 )
 from mcp_hub.protocol.frames import FrameError, Message, encode
-from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller
 from mcp_hub.transport import RequestId
 from mcp_hub.transport.background import set_within
 
@@ -54,11 +54,11 @@ def not_delivered(message: Message) -> None:
         raise ProtocolError(INVALID_REQUEST, text)
 
 
-class Caller:
-    """One client as the hub sees it: a handshake session, a connection, or one request of the modern era over HTTP.
+class Connection:
+    """One client that is connected: a handshake session, a stream, or one request of the modern era over HTTP.
 
-    `principal` is the authenticated identity, `""` for the anonymous one. `notify` sends to the client outside of any
-    request in the handshake era, and does nothing in the modern era.
+    `caller` is who calls, of a modern request its principal. `notify` sends to the client outside of any request in the
+    handshake era, and does nothing in the modern era.
     """
 
     transport = "http"
@@ -69,14 +69,11 @@ class Caller:
     end: Callable[[], Awaitable[None]] | None = None
     """Ends its session at every replica; None if it has no session, or one that only the client can end."""
 
-    known_as: str | None = None
-    """The id of its session at every replica; None if this replica alone serves it."""
-
-    def __init__(self, principal: str, notify: Send, program: str = "") -> None:
+    def __init__(self, caller: Caller, notify: Send, program: str = "") -> None:
         """`program`: `Envelope.program` of its modern requests."""
+        self.caller = caller
+        self.principal = caller.principal
         self.program = program
-        self.principal = principal if isinstance(principal, Principal) else Principal(principal)
-        self.profile = self.principal.profile
         self.notify = notify
         self.questions = ClientQuestions(notify)
         self.initialized = False
@@ -91,12 +88,10 @@ class Caller:
         """Running requests by id; the client may cancel them."""
         self.given_up: set[RequestId] = set()
         """Ids of requests that the client has cancelled and that have not ended yet: they get no answer."""
-        self.sole = False
-        """Whether it is the only caller, as on stdio."""
 
     def __repr__(self) -> str:
         info = self.envelope.client_info or {}
-        return f"Caller({info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+        return f"Connection({info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
 
     def declare(self, requested: object, capabilities: object, client_info: object) -> str:
         """Stores what the client declares in its handshake, bounded; returns the negotiated revision.
@@ -133,11 +128,6 @@ class Caller:
         """Sets the lowest level of the log messages that a client of the handshake era gets."""
         self.envelope = replace(self.envelope, log_level=level)
 
-    @property
-    def handshake_key(self) -> Caller | None:
-        """The key of this caller's own sessions in the handshake era: itself, None for the sole caller."""
-        return None if self.sole else self
-
     def cancel(self, request_id: RequestId, reason: Any = None) -> None:
         """Cancels one running request, with the client's reason if that is a text.
 
@@ -167,13 +157,13 @@ class Respondent(msgspec.Struct, frozen=True):
     It implements `Asker` for the upstreams.
     """
 
-    caller: Caller
+    connection: Connection
     send: Send | None = None
 
     @property
     def capabilities(self) -> dict[str, Any]:
         """The client capabilities of its handshake."""
-        return self.caller.envelope.capabilities
+        return self.connection.envelope.capabilities
 
     @property
     def parked(self) -> None:
@@ -184,20 +174,20 @@ class Respondent(msgspec.Struct, frozen=True):
 
     def hear(self, message: dict[str, Any]) -> None:
         """Passes a log message on, on the same stream as a question."""
-        if level_passes(message.get("level"), self.caller.envelope.log_level):
-            put = self.send or self.caller.notify
+        if level_passes(message.get("level"), self.connection.envelope.log_level):
+            put = self.send or self.connection.notify
             put({"jsonrpc": "2.0", "method": LOG_MESSAGE, "params": message})
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
         """Notifies the client outside of any request."""
-        if self.caller.initialized:
-            self.caller.notify({"jsonrpc": "2.0", "method": method, "params": params})
+        if self.connection.initialized:
+            self.connection.notify({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Asks the client and returns its result. Raises ClientAnswered, ProtocolError."""
         if self.send is None:
-            await self.caller.handshake_completed()
-        return await self.caller.questions.ask(method, params, self.send)
+            await self.connection.handshake_completed()
+        return await self.connection.questions.ask(method, params, self.send)
 
 
 MAX_BATCH: Final = 1000
@@ -205,17 +195,17 @@ MAX_BATCH: Final = 1000
 
 
 class Exchange(msgspec.Struct, eq=False):
-    """One request of one caller while it is answered. `send` is the request's own stream."""
+    """One request while it is answered. `send` is the request's own stream."""
 
+    connection: Connection
     caller: Caller
+    """Who calls; of a modern request in a handshake session, the principal of that session."""
     id: RequestId
     method: str
     params: dict[str, Any]
     era: Era
     envelope: Envelope
     send: Send
-    key: Hashable | None
-    """The key of the caller's own sessions: `Caller.handshake_key`, in the modern era its principal or None."""
 
 
 def error_response(
@@ -272,7 +262,7 @@ def batch_fault(members: list[Any]) -> ProtocolError | None:
     return None
 
 
-async def unless_given_up(caller: Caller, request: Message, answer: Awaitable[Message]) -> Message | None:
+async def unless_given_up(connection: Connection, request: Message, answer: Awaitable[Message]) -> Message | None:
     """Returns the answer to one member of a batch; None if the client has cancelled this member.
 
     A member that raised CancelledError would take the answers of all others with it.
@@ -280,7 +270,7 @@ async def unless_given_up(caller: Caller, request: Message, answer: Awaitable[Me
     try:
         return await answer
     except asyncio.CancelledError:
-        if request.get("id") in caller.given_up:
+        if request.get("id") in connection.given_up:
             return None
         raise
 

@@ -84,6 +84,7 @@ class App:
         dispatcher.over_network()
         quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
+        self._callers = dispatcher.hub.callers
         self._mount = mount
         self._gate = gate if gate is not None else self._make_gate(listen)
         self._resource = self._make_resource(listen)
@@ -303,10 +304,8 @@ class App:
             self.streamable.close_of(removed)
             if self.sse is not None:
                 self.sse.close_of(removed)
-            for principal, profile in removed:
-                self._dispatcher.hub.forget(principal)
-                if self._replicas is not None:
-                    self._replicas.router.forget(principal, profile)
+            for principal, _ in removed:
+                self._callers.end(principal)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
 

@@ -7,12 +7,12 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
 from mcp_hub.downstream import (
-    Caller,
+    Connection,
     Exchange,
     Send,
     batch_fault,
@@ -40,7 +40,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_of
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import Kind
-from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.transport import RequestId
 from mcp_hub.transport.background import TaskSet
 
@@ -54,14 +54,14 @@ _NULLABLE: Final = ("_meta", "arguments")
 
 
 class Dispatcher:
-    """Answers requests and takes notifications of every caller of one hub, within their `quotas`."""
+    """Answers requests and takes notifications of every client of one hub, within their `quotas`."""
 
     def __init__(self, hub: Engine, quotas: Quotas | None = None) -> None:
         self.hub = hub
         self._quotas = quotas or Quotas()
         self._sharing = hub.sharing
         self.backlog = Backlog(lambda: hub.config.unread)
-        self.callers: set[Caller] = set()
+        self.connections: set[Connection] = set()
         self._background = TaskSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `get_running_loop` and `current_task` without a loop cost a system call."""
@@ -81,45 +81,44 @@ class Dispatcher:
         """Declares that callers are on a network. Raises ConfigError if the hub has servers that must not be there."""
         self.hub.over_network()
 
-    def join(self, caller: Caller) -> None:
-        """Adds a caller; from now on it gets notifications."""
-        self.callers.add(caller)
-        caller.joined = time.time()
+    def join(self, connection: Connection) -> None:
+        """Adds a client; from now on it gets notifications."""
+        self.connections.add(connection)
+        connection.joined = time.time()
 
-    def leave(self, caller: Caller) -> None:
-        """Removes a caller and cancels its running requests."""
-        self.callers.discard(caller)
-        caller.cancel_all()
-        self.hub.forget(caller)
-        self._methods.subscriptions.forget(caller)
+    def leave(self, connection: Connection) -> None:
+        """Removes a client that is gone, cancels its running requests, and ends its caller."""
+        self.connections.discard(connection)
+        connection.cancel_all()
+        connection.caller.end()
 
     def unsubscribe(self, caller: Caller) -> None:
         """Ends the subscriptions of a caller whose session another replica has taken over."""
-        self._methods.subscriptions.forget(caller)
+        self._methods.subscriptions.drop(caller)
 
-    def end_listening(self, principal: Principal) -> None:
+    def end_listening(self, caller: Caller) -> None:
         """Ends a principal's `subscriptions/listen`, so that its client listens again at the replica that owns it."""
-        self._methods.subscriptions.end_listening(principal)
+        self._methods.subscriptions.end_listening(caller)
 
     def close(self) -> None:
         """Ends every subscription gracefully. Requests in flight are left to the transports."""
         self._methods.close()
 
-    async def answer(self, caller: Caller, message: Message, send: Send, era: Era) -> Message:
+    async def answer(self, connection: Connection, message: Message, send: Send, era: Era) -> Message:
         """Returns the response to one request, well-formed or not. Raises nothing but CancelledError.
 
         `send` puts notifications that belong to this request on its stream. While the request runs, it can be
-        cancelled through `caller.cancel(id)`.
+        cancelled through `connection.cancel(id)`.
         """
         request_id, method, params = message.get("id"), message.get("method"), message.get("params")
-        running = caller.in_flight
+        running = connection.in_flight
         if type(request_id) is not int and not (type(request_id) is str and len(request_id) <= eras.MAX_TOKEN):
             text = f"A request's id must be an integer, or a text of at most {eras.MAX_TOKEN:,} characters."
             return error_response(None, ProtocolError(INVALID_REQUEST, text))
         if request_id in running:
             fault = ProtocolError(INVALID_REQUEST, "This id is in use by a running request.")
             return error_response(request_id, fault)
-        if len(running) >= MAX_IN_FLIGHT and not self._quotas.has_room(caller.principal, len(running)):
+        if len(running) >= MAX_IN_FLIGHT and not self._quotas.has_room(connection.principal, len(running)):
             overload = Overloaded(f"{len(running)} requests are running already.", retry_after=1.0)
             return error_response(request_id, overload, method, params, era)
         self._loop = self._loop or asyncio.get_running_loop()
@@ -127,14 +126,14 @@ class Dispatcher:
             running[request_id] = task
         exchange, leave = None, uncounted
         try:
-            exchange = self._exchange(caller, request_id, method, params, era, send)
+            exchange = self._exchange(connection, request_id, method, params, era, send)
             handler = self._handlers.get(exchange.method)
             if handler is None or (era == "modern" and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
             try:
                 if self._sharing.bucket is not None:
-                    await self._quotas.check_shared(caller.principal, exchange.method)
-                leave = self._quotas.enter(caller.principal, exchange.method)
+                    await self._quotas.check_shared(connection.principal, exchange.method)
+                leave = self._quotas.enter(connection.principal, exchange.method)
             except Overloaded as error:
                 self._record_refusal(exchange, error)
                 raise
@@ -151,20 +150,20 @@ class Dispatcher:
             if running.get(request_id) is task:
                 del running[request_id]
 
-    def answer_malformed(self, caller: Caller, request_id: RequestId | None = None) -> Message:
+    def answer_malformed(self, connection: Connection, request_id: RequestId | None = None) -> Message:
         """Returns the answer to a member of a batch that is not a JSON-RPC message. It counts against the rate."""
         try:
-            self._quotas.enter(caller.principal, "")()
+            self._quotas.enter(connection.principal, "")()
         except Overloaded as error:
             return error_response(request_id, error)
         return error_response(request_id, ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."))
 
     def _record_refusal(self, exchange: Exchange, error: Overloaded) -> None:
         name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
-        self.hub.record_refusal(exchange.method, name, exchange.era, exchange.key, error, exchange.envelope)
+        self.hub.record_refusal(exchange.method, name, exchange.era, exchange.caller, error, exchange.envelope)
 
     def _exchange(
-        self, caller: Caller, request_id: RequestId, method: Any, params: Any, era: Era, send: Send
+        self, connection: Connection, request_id: RequestId, method: Any, params: Any, era: Era, send: Send
     ) -> Exchange:
         if not isinstance(method, str):
             raise ProtocolError(INVALID_REQUEST, "A request's method must be a text.")
@@ -177,30 +176,28 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
         if params and (fault := ambiguous_member(params)) is not None:
             raise fault
-        key: Hashable | None = None
+        caller = connection.caller
         if era == "handshake":
-            envelope = caller.envelope
-            if not caller.sole:
-                key = caller
+            envelope = connection.envelope
         else:
-            if caller.sole:
+            if caller is SOLE:
                 self._introduce_sole(params)
-            else:
-                key = caller.principal
-            envelope = eras.read_envelope(params, caller.program)
-        return Exchange(caller, request_id, method, params or {}, era, envelope, send, key)
+            elif not caller.is_principal:
+                caller = self.hub.callers.of(connection.principal)
+            envelope = eras.read_envelope(params, connection.program)
+        return Exchange(connection, caller, request_id, method, params or {}, era, envelope, send)
 
-    def notification(self, caller: Caller, message: Message) -> None:
+    def notification(self, connection: Connection, message: Message) -> None:
         """Takes one notification; ignores what is unknown or malformed, as JSON-RPC demands."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/initialized":
-            caller.complete_handshake()
-        elif method == eras.ROOTS_CHANGED and caller.initialized:
-            self._background.start(self.hub.forward_notification(caller.handshake_key, method))
+            connection.complete_handshake()
+        elif method == eras.ROOTS_CHANGED and connection.initialized:
+            self._background.start(self.hub.forward_notification(connection.caller, method))
         elif method == eras.CANCELLED and isinstance(params, dict):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str):
-                caller.cancel(request_id, params.get("reason"))
+                connection.cancel(request_id, params.get("reason"))
 
     async def _admit_first(self, handler: Handler, exchange: Exchange) -> Any:
         """Admits the client with its first request, for a hub that starts no server before it knows its client.
@@ -217,30 +214,30 @@ class Dispatcher:
         meta = params.get("_meta") if isinstance(params, dict) else None
         declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
         respondent = UnreachableRespondent(declared) if isinstance(declared, dict) else None
-        self.hub.clients.introduce(None, respondent, "modern")
+        self.hub.clients.introduce(SOLE, respondent, "modern")
 
     def _catalog_changed(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
-        """Notifies every caller whose view has changed, that is, for whose key `caller_filter(key)` is true."""
+        """Notifies every client whose view has changed: for whose caller `caller_filter(caller)` is true."""
         handshake_methods = {kind.changed for kind in kinds if kind.extension is None}
         for method in sorted({kind.changed for kind in kinds}):
-            for caller in self.callers if method in handshake_methods else ():
-                if caller.initialized and caller_filter(caller.handshake_key):
+            for connection in self.connections if method in handshake_methods else ():
+                if connection.initialized and caller_filter(connection.caller):
                     with contextlib.suppress(Exception):
-                        caller.notify({"jsonrpc": "2.0", "method": method})
+                        connection.notify({"jsonrpc": "2.0", "method": method})
             self._methods.subscriptions.changed(method, caller_filter)
 
 
 class Duplex:
     """One client on a bidirectional connection: every request is a task, whose response is written when it is ready."""
 
-    def __init__(self, dispatcher: Dispatcher, write: Write, share: Share, principal: Principal = ANONYMOUS) -> None:
+    def __init__(self, dispatcher: Dispatcher, write: Write, share: Share, caller: Caller) -> None:
         self._dispatcher = dispatcher
         self._write = write
         self._share = share
         self._loop = asyncio.get_running_loop()
-        self.caller = Caller(principal, write, secrets.token_urlsafe(12))
+        self.connection = Connection(caller, write, secrets.token_urlsafe(12))
         self._running = TaskSet()
-        dispatcher.join(self.caller)
+        dispatcher.join(self.connection)
 
     def received(self, data: bytes | memoryview) -> None:
         """Takes one JSON text of the client. A fault in it is answered, never raised."""
@@ -255,8 +252,8 @@ class Duplex:
             elif "id" in value:
                 self._running.start(self._answer(value, len(data)))
             else:
-                self._dispatcher.notification(self.caller, value)
-        elif isinstance(value, list) and self.caller.protocol_version == BATCHING_REVISION:
+                self._dispatcher.notification(self.connection, value)
+        elif isinstance(value, list) and self.connection.protocol_version == BATCHING_REVISION:
             if (fault := batch_fault(value)) is not None:
                 self.refuse(fault.code, fault.message)
             else:
@@ -272,14 +269,14 @@ class Duplex:
         if "result" not in message and "error" not in message:
             self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
         else:
-            self.caller.take_answer(message)
+            self.connection.take_answer(message)
 
     async def _answer(self, message: Message, size: int) -> None:
         if (refusal := self._share.begin(message, size)) is not None:
             self._write(declined(message, refusal))
             return
         try:
-            answer = await self._dispatcher.answer(self.caller, message, self._write, era_of(message))
+            answer = await self._dispatcher.answer(self.connection, message, self._write, era_of(message))
         finally:
             if size >= LARGE:
                 self._share.end(size)
@@ -289,16 +286,18 @@ class Duplex:
         requests = [member for member in messages if isinstance(member, dict) and "method" in member and "id" in member]
         for message in messages:
             if isinstance(message, dict) and "method" in message and "id" not in message:
-                self._dispatcher.notification(self.caller, message)
+                self._dispatcher.notification(self.connection, message)
             elif isinstance(message, dict) and "method" not in message:
-                self.caller.take_answer(message)
-        broken = [self._dispatcher.answer_malformed(self.caller) for member in messages if not isinstance(member, dict)]
+                self.connection.take_answer(message)
+        broken = [
+            self._dispatcher.answer_malformed(self.connection) for member in messages if not isinstance(member, dict)
+        ]
         if (refusal := self._share.begin(requests, size)) is not None:
             self._write([*declined(requests, refusal), *broken])
             return
         try:
             answers = await asyncio.gather(
-                *(unless_given_up(self.caller, request, self._dispatch(request)) for request in requests)
+                *(unless_given_up(self.connection, request, self._dispatch(request)) for request in requests)
             )
         finally:
             self._share.end(size)
@@ -307,7 +306,7 @@ class Duplex:
             self._write(encode_answer(self._share, responses, requests))
 
     def _dispatch(self, request: Message) -> Coroutine[Any, Any, Message]:
-        return self._dispatcher.answer(self.caller, request, self._write, era_of(request))
+        return self._dispatcher.answer(self.connection, request, self._write, era_of(request))
 
     async def drained(self) -> None:
         """Returns when no request is running; not bounded in time."""
@@ -316,10 +315,10 @@ class Duplex:
 
     def cancel_all(self) -> None:
         """Cancels all requests and questions of the client."""
-        self.caller.cancel_all()
+        self.connection.cancel_all()
 
     def close(self) -> None:
         """Cancels what still runs; the client is gone."""
-        self._dispatcher.leave(self.caller)
+        self._dispatcher.leave(self.connection)
         for task in self._running:
             task.cancel()

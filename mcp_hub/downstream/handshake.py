@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream import Caller, Send, batch_fault, unless_given_up
+from mcp_hub.downstream import Connection, Send, batch_fault, unless_given_up
 from mcp_hub.downstream.event_stream import EventLog, pump
 from mcp_hub.downstream.handshake_session import HandshakeSession, Resumable, RetentionBudget
 from mcp_hub.downstream.responses import Responder, Shape, Work, id_of, refuse, refuse_with, shape_of
@@ -92,7 +92,7 @@ class HandshakeEndpoint:
         session = await self._session(request, reply, principal)
         if session is None:
             return
-        if session.caller.protocol_version != eras.BATCHING_REVISION:
+        if session.connection.protocol_version != eras.BATCHING_REVISION:
             await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
             return
         if (fault := batch_fault(messages)) is not None:
@@ -121,9 +121,9 @@ class HandshakeEndpoint:
             messages = await self.replicas.pass_on(request, session, messages)
         for message in messages:
             if "method" in message:
-                self._dispatcher.notification(session.caller, message)
+                self._dispatcher.notification(session.connection, message)
             else:
-                session.caller.take_answer(message)
+                session.connection.take_answer(message)
 
     async def get(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
         """Answers GET: serves the session's standing stream, for unsolicited messages, or resumes another stream."""
@@ -150,7 +150,7 @@ class HandshakeEndpoint:
         try:
             reply.charge_to(session.share)
             await reply.start([(SESSION_HEADER, session.id.encode())])
-            if log is session.streams.standing and _primes(session.caller):
+            if log is session.streams.standing and _primes(session.connection):
                 await reply.write(log.first())
             await pump(
                 *(request, reply, log, lambda: session.is_ended or (log.done and not len(log))),
@@ -191,7 +191,7 @@ class HandshakeEndpoint:
             return
         headers: HeaderLines = []
         try:
-            answer = await self._responder.answer(session.caller, message, session.standing.put, "handshake")
+            answer = await self._responder.answer(session.connection, message, session.standing.put, "handshake")
             if "result" in answer:
                 if self.sessions.shared is not None:
                     await self.sessions.shared.share_new(session)
@@ -245,9 +245,9 @@ class HandshakeEndpoint:
     ) -> Awaitable[None]:
         """Answers a request or a batch."""
         if isinstance(payload, dict):
-            work: Work = partial(self._responder.answer, session.caller, payload, era="handshake")
+            work: Work = partial(self._responder.answer, session.connection, payload, era="handshake")
         else:
-            work = partial(self._batch, session.caller, payload)
+            work = partial(self._batch, session.connection, payload)
         return self._responder.respond(
             request,
             reply,
@@ -256,23 +256,25 @@ class HandshakeEndpoint:
             session.share,
             streams=streams,
             request_id=payload["id"] if isinstance(payload, dict) else None,
-            resumable=Resumable(session.streams, _primes(session.caller), payload),
+            resumable=Resumable(session.streams, _primes(session.connection), payload),
         )
 
-    async def _batch(self, caller: Caller, messages: list[Any], send: Send) -> list[Message] | None:
+    async def _batch(self, connection: Connection, messages: list[Any], send: Send) -> list[Message] | None:
         """Returns the answers to the members of a batch; None if the client has cancelled all of them."""
-        answers = await asyncio.gather(*(self._answer_member(caller, message, send) for message in messages))
+        answers = await asyncio.gather(*(self._answer_member(connection, message, send) for message in messages))
         return [answer for answer in answers if answer is not None] or None
 
-    async def _answer_member(self, caller: Caller, message: Any, send: Send) -> Message | None:
+    async def _answer_member(self, connection: Connection, message: Any, send: Send) -> Message | None:
         if shape_of(message) is None:
-            return self._dispatcher.answer_malformed(caller, id_of(message))
-        return await unless_given_up(caller, message, self._responder.answer(caller, message, send, era_of(message)))
+            return self._dispatcher.answer_malformed(connection, id_of(message))
+        return await unless_given_up(
+            connection, message, self._responder.answer(connection, message, send, era_of(message))
+        )
 
 
-def _primes(caller: Caller) -> bool:
+def _primes(connection: Connection) -> bool:
     """Returns whether a client accepts events without a message; clients of earlier revisions fail on them."""
-    return caller.protocol_version == eras.LATEST_HANDSHAKE
+    return connection.protocol_version == eras.LATEST_HANDSHAKE
 
 
 MAX_SESSIONS: Final = 10_000
@@ -313,14 +315,14 @@ class SessionStore:
     def admit(self, session: HandshakeSession) -> None:
         """Adds a session, after a successful `initialize`."""
         self._sessions[session.id] = session
-        session.caller.end = partial(self.end, session)
-        self._dispatcher.join(session.caller)
+        session.connection.end = partial(self.end, session)
+        self._dispatcher.join(session.connection)
         self._schedule()
 
     def find(self, session_id: str, principal: str) -> HandshakeSession | None:
         """Returns the session with this id; None if there is none or it belongs to another principal."""
         session = self._sessions.get(session_id)
-        return session if session is not None and session.caller.principal == principal else None
+        return session if session is not None and session.principal == principal else None
 
     def begin(self, session: HandshakeSession) -> None:
         """Counts an exchange of the session that begins."""
@@ -341,8 +343,8 @@ class SessionStore:
         """Closes a session, admitted or not: cancels its calls and ends its streams. Idempotent."""
         self._sessions.pop(session.id, None)
         if not session.is_ended:
-            self._dispatcher.leave(session.caller)  # `initialize` has introduced it, also if it failed later
-            self._quotas.close_session(session.caller.principal)
+            self._dispatcher.leave(session.connection)  # `initialize` has introduced it, also if it failed later
+            self._quotas.close_session(session.principal)
         session.end()
 
     def close_of(self, principals: Collection[tuple[str, str | None]]) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Caller, error_response
+from mcp_hub.downstream import Connection, error_response
 from mcp_hub.downstream.event_stream import EventKeeper, EventLog
 from mcp_hub.errors import INVALID_REQUEST, ProtocolError
 from mcp_hub.policy.quotas import Share
 from mcp_hub.protocol.era import CANCELLED
 from mcp_hub.protocol.frames import Message
+from mcp_hub.security.callers import Caller
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.replicas.ownership import Ownership
@@ -230,10 +231,11 @@ class HandshakeSession:
         self.streams = SessionStreams(total, share, principal)
         """The streams of its requests, and the standing stream."""
         self.standing = self.streams.standing
-        self.continued: tuple[Hashable, int] | None = None
+        self.continued: tuple[object, int] | None = None
         """The event of another replica that the standing stream continues after, and its own last event before that."""
         self.principal = principal
-        self.caller = Caller(principal, self._reach)
+        self.caller = Caller(principal)
+        self.connection = Connection(self.caller, self._reach)
         self.closed: Callable[[], None] | None = None
         """Called when the session ends at this replica."""
         self.is_ended = False
@@ -254,7 +256,7 @@ class HandshakeSession:
         """Ends a question on the standing stream if nothing has been written there since."""
         if self.standing.reader is None and self.standing.written == written:
             fault = ProtocolError(INVALID_REQUEST, "The client has not opened the stream on which it could be asked.")
-            self.caller.take_answer(error_response(question["id"], fault))
+            self.connection.take_answer(error_response(question["id"], fault))
             self.standing.put({"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": question["id"]}})
 
     def let_stream_go(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from mcp_hub.protocol.frames import Raw
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.questions import TASKS_EXTENSION, extension_settings, requestable_capabilities
 from mcp_hub.protocol.skill_entries import READ_DIRECTORY
+from mcp_hub.security.callers import Caller
 
 Handler = Callable[[Exchange], Awaitable[Any]]
 """Returns the result of one request; raises CallError or ProtocolError."""
@@ -77,26 +78,28 @@ class Methods:
         self.parked_calls.close()
 
     async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
-        params, caller = exchange.params, exchange.caller
-        version = caller.declare(params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo"))
-        self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
-        await self._catalogs.wait_for_instructions(caller.envelope, "handshake")
-        await self._hub.wait_for_cached(exchange.key)
+        params, connection = exchange.params, exchange.connection
+        version = connection.declare(
+            params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo")
+        )
+        self._hub.clients.introduce(exchange.caller, Respondent(connection), "handshake")
+        await self._catalogs.wait_for_instructions(connection.envelope, "handshake")
+        await self._hub.wait_for_cached(exchange.caller)
         return {
             "protocolVersion": version,
             "capabilities": self._capabilities(exchange),
             "serverInfo": self._hub.info,
             **self._instructions(exchange),
-            **({"_meta": self._hub.nesting.meta(exchange.key)} if caller.envelope.from_hub else {}),
+            **({"_meta": self._hub.nesting.meta(exchange.caller)} if connection.envelope.from_hub else {}),
         }
 
     def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
-        extensions = self._hub.extensions(exchange.era, exchange.key)
+        extensions = self._hub.extensions(exchange.era, exchange.caller)
         return {**CAPABILITIES, "extensions": extensions} if extensions else CAPABILITIES
 
     def _instructions(self, exchange: Exchange) -> dict[str, str]:
         """Returns the instructions as a member of a result, as far as they are known now."""
-        text = self._hub.instructions(exchange.key)
+        text = self._hub.instructions(exchange.caller)
         return {} if text is None else {"instructions": text}
 
     async def ping(self, exchange: Exchange) -> dict[str, Any]:
@@ -105,8 +108,8 @@ class Methods:
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
         await self._catalogs.wait_for_instructions(exchange.envelope, "modern")
-        await self._hub.wait_for_cached(exchange.key)
-        place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else {}
+        await self._hub.wait_for_cached(exchange.caller)
+        place_meta = self._hub.nesting.meta(exchange.caller) if exchange.envelope.from_hub else {}
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
@@ -121,7 +124,7 @@ class Methods:
         level = exchange.params.get("level")
         if level not in LOG_LEVELS:
             raise ProtocolError(INVALID_PARAMS, f"params.level must be one of {', '.join(LOG_LEVELS)}.")
-        exchange.caller.want_log_from(level)
+        exchange.connection.want_log_from(level)
         await self._hub.log_from(level)
         return {}
 
@@ -129,18 +132,18 @@ class Methods:
         cursor = exchange.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
-        catalog = await self._catalogs.settled_for(exchange.key, exchange.envelope)
+        catalog = await self._catalogs.settled_for(exchange.caller, exchange.envelope)
         exposure = self._catalogs.exposure
         # This is `exposure.concerns` inlined, as every list request passes here.
         is_large = exposure is not None and (
             catalog.tool_bytes > exposure.large_bytes or catalog.tool_count > exposure.large_count
         )
         if kind is TOOLS and exposure is not None and is_large:
-            view = (catalog, exchange.key, exchange.envelope)
+            view = (catalog, exchange.caller, exchange.envelope)
             catalog = exposure.last_listing(*view) or await exposure.listed(*view)
         if kind is TOOLS:
             catalog = await self._catalogs.client_schemas.listed(catalog, client_of(exchange.envelope))
-        place_meta = self._hub.nesting.meta(exchange.key) if exchange.envelope.from_hub else None
+        place_meta = self._hub.nesting.meta(exchange.caller) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place_meta)
 
     async def _list_skills(self, exchange: Exchange) -> Raw:
@@ -158,13 +161,13 @@ class Methods:
     def _visible(self, listed: list[Any], exchange: Exchange) -> Generator[None, None, list[Any]]:
         """Returns the resources of a result that their caller may reach, in steps."""
         visible: list[Any] = []
-        catalog = self._catalogs.of(exchange.key)
+        catalog = self._catalogs.of(exchange.caller)
         for entry in listed:
             yield
             uri = entry.get("uri") if isinstance(entry, dict) else None
             if isinstance(uri, str):
-                route = catalog.resolve(RESOURCES, uri) or self._hub.uris.route_of(exchange.key, uri)
-                if route is not None and self._hub.reaches(route, exchange.key):
+                route = catalog.resolve(RESOURCES, uri) or self._hub.uris.route_of(exchange.caller, uri)
+                if route is not None and self._hub.reaches(route, exchange.caller):
                     visible.append(entry)
         return visible
 
@@ -179,11 +182,11 @@ class Methods:
         if route.upstream == OWN and kind is TOOLS:
             route, within = await self._unwrap(route, arguments, exchange)
             name = exchange.params[kind.name_key]
-        key, state = exchange.key, exchange.params.get("requestState")
+        caller, state = exchange.caller, exchange.params.get("requestState")
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         handshake = exchange.era == "handshake"
-        respondent = Respondent(exchange.caller, exchange.send) if handshake else None
+        respondent = Respondent(exchange.connection, exchange.send) if handshake else None
         call = Call(
             method=exchange.method,
             exposed=name,
@@ -191,13 +194,13 @@ class Methods:
             params=params,
             era=exchange.era,
             envelope=exchange.envelope,
-            caller=key,
+            caller=caller,
             on_progress=_progress_relay(exchange),
             on_message=respondent.hear if respondent is not None else _log_relay(exchange),
             asker=respondent,
         )
         if route == CODE_RUN:
-            call.allowance = Allowance(self._quotas, exchange.caller.principal, self._backlog.of(key))
+            call.allowance = Allowance(self._quotas, exchange.connection.principal, self._backlog.of(caller))
         if within is not None:
             call.notes.append(f"called by its name through {within}")
             call.within = within
@@ -208,7 +211,7 @@ class Methods:
             and requestable_capabilities(exchange.envelope.capabilities)
             and self._hub.may_ask(call)
         ):
-            self._hub.clients.introduce(key, UnreachableRespondent(exchange.envelope.capabilities), "modern")
+            self._hub.clients.introduce(caller, UnreachableRespondent(exchange.envelope.capabilities), "modern")
             return await self.parked_calls.begin(call, call.on_progress)
         return await self._hub.act(call)
 
@@ -227,16 +230,15 @@ class Methods:
         return await self._resolve(self._hub.route_for_model, TOOLS, name, exchange), route.name
 
     async def _resolve(self, resolver: Resolver, kind: Kind, name: str, exchange: Exchange) -> Route:
-        key = exchange.key
         try:
-            return await resolver(kind, name, exchange.era, key)
+            return await resolver(kind, name, exchange.era, exchange.caller)
         except UnknownName:
-            self._hub.record_unknown(kind, name, exchange.era, key, exchange.envelope)
+            self._hub.record_unknown(kind, name, exchange.era, exchange.caller, exchange.envelope)
             if (spans := self._hub.rules.spans) is not None:
                 await spans.missed(kind.act_method, name, exchange.params.get("_meta"))
             raise
 
-    async def _route_of_reference(self, kind: Kind, name: str, era: Era, caller: Hashable | None) -> Route:
+    async def _route_of_reference(self, kind: Kind, name: str, era: Era, caller: Caller) -> Route:
         """Returns the route of a completion's reference, which may also name a resource template."""
         if kind is RESOURCES:
             template = (await self._catalogs.settled_for(caller)).resolve(TEMPLATES, name)
@@ -262,15 +264,15 @@ class Methods:
             params,
             exchange.era,
             exchange.envelope,
-            exchange.key,
+            exchange.caller,
             on_progress=_progress_relay(exchange),
             on_message=_log_relay(exchange),
         )
         return await self._hub.act(call)
 
     async def _task(self, exchange: Exchange) -> dict[str, Any]:
-        key = exchange.key
-        if exchange.era == "handshake" or TASKS_EXTENSION not in self._hub.extensions("modern", key):
+        caller = exchange.caller
+        if exchange.era == "handshake" or TASKS_EXTENSION not in self._hub.extensions("modern", caller):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if extension_settings(exchange.envelope.capabilities, TASKS_EXTENSION) is None:
             data: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
@@ -279,11 +281,11 @@ class Methods:
         sealed = exchange.params.get(exposed_ids.TASK_ID)
         if not isinstance(sealed, str):
             raise ProtocolError(INVALID_PARAMS, f"params.{exposed_ids.TASK_ID} must be a text.")
-        route, task_id = self._hub.task(sealed, key)
+        route, task_id = self._hub.task(sealed, caller)
         params = {**eras.end_to_end(exchange.params), exposed_ids.TASK_ID: task_id}
         try:
             return await self._hub.act(
-                Call(exchange.method, sealed, route, params, exchange.era, exchange.envelope, key)
+                Call(exchange.method, sealed, route, params, exchange.era, exchange.envelope, caller)
             )
         except UnknownName:
             raise exposed_ids.unknown_task(sealed) from None
@@ -298,7 +300,7 @@ async def _modern_only(handler: Handler, exchange: Exchange) -> Any:
 def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
     """Returns a function that sends a request's log messages to its client, from the level it wants; None for none."""
     if exchange.era == "handshake":
-        return Respondent(exchange.caller, exchange.send).hear
+        return Respondent(exchange.connection, exchange.send).hear
     lowest_level = exchange.envelope.log_level
     if lowest_level is None:
         return None

@@ -39,9 +39,9 @@ def metrics_page(
     ]
     if principal.profile is None:
         clients = MetricFamily("mcp_hub_clients", "gauge", "Clients with a session or a connection.")
-        clients.add(len(dispatcher.callers))
+        clients.add(len(dispatcher.connections))
         requests = MetricFamily("mcp_hub_requests_running", "gauge", "Requests of clients that are being answered.")
-        requests.add(sum(len(caller.in_flight) for caller in dispatcher.callers))
+        requests.add(sum(len(connection.in_flight) for connection in dispatcher.connections))
         generation = MetricFamily(
             "mcp_hub_generation", "gauge", "Configurations that have been in force, the current one included."
         )
@@ -82,7 +82,7 @@ def _visibility(dispatcher: Dispatcher, principal: Principal) -> Shown:
     if principal.profile is None:
         return lambda server, tool: True
     hub = dispatcher.hub
-    servers = hub.catalogs.of(principal).upstreams
+    servers = hub.catalogs.of(hub.callers.of(principal)).upstreams
 
     def is_shown(server: str, tool: str) -> bool:
         is_known = server in servers and server in hub.upstreams

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -36,6 +36,7 @@ from mcp_hub.protocol.questions import (
     Suspendable,
     missing_capability,
 )
+from mcp_hub.security.callers import Caller
 
 PARKED_SECONDS: Final = 300.0
 """Seconds for which a parked call waits for the client's answer."""
@@ -60,7 +61,7 @@ class _ParkedCall(msgspec.Struct, eq=False):
     call: Call
     params: Json
     """The call's params as the client sent them; rules may have replaced those of `call` meanwhile."""
-    owner: Hashable | None
+    owner: Caller
     full: Callable[[], bool]
     relay: Relay | None = None
     """Sends progress to the request that is being answered now."""
@@ -227,7 +228,7 @@ class ParkedCalls:
         self._act = act
         self._backlog = backlog
         self._one_by_one = one_by_one
-        self._queues: WeakValueDictionary[tuple[str, Hashable | None], asyncio.Lock] = WeakValueDictionary()
+        self._queues: WeakValueDictionary[tuple[str, Caller], asyncio.Lock] = WeakValueDictionary()
         self.run = secrets.token_urlsafe(9)
         """Names this run of the hub in a `requestState`; among several replicas, the replica."""
         self._parked: dict[str, tuple[_ParkedCall, asyncio.Future[Json]]] = {}
@@ -264,7 +265,7 @@ class ParkedCalls:
         owner = retry.caller
         run, _, token = state.removeprefix(PREFIX).partition(":")
         entry = self._parked.get(token) if run == self.run else None
-        if entry is None or entry[0].owner != owner:
+        if entry is None or entry[0].owner is not owner:
             if run == self.run and _has_expired(token):
                 raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
             raise CallCancelled(_UNKNOWN)
@@ -369,8 +370,8 @@ class ParkedCalls:
         task.cancel()
         parked.abandon_questions()
 
-    def _count(self, owner: Hashable | None) -> int:
-        return sum(parked.owner == owner for parked, _ in self._parked.values())
+    def _count(self, owner: Caller) -> int:
+        return sum(parked.owner is owner for parked, _ in self._parked.values())
 
     def close(self) -> None:
         """Cancels all parked calls; their servers are told."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_hub.downstream import (
-    Caller,
+    Connection,
     Send,
     declined,
     encode_answer,
@@ -64,15 +64,15 @@ class Responder:
     def __len__(self) -> int:
         return len(self._running)
 
-    async def answer(self, caller: Caller, message: Message, send: Send, era: Era) -> Message:
+    async def answer(self, connection: Connection, message: Message, send: Send, era: Era) -> Message:
         """Returns the answer to one request, also if the hub cancels it, as an HTTP exchange needs a response.
 
         Raises CancelledError for a request that the client itself has cancelled: it must not be answered.
         """
         try:
-            return await self._dispatcher.answer(caller, message, send, era)
+            return await self._dispatcher.answer(connection, message, send, era)
         except asyncio.CancelledError:
-            if message.get("id") in caller.given_up:
+            if message.get("id") in connection.given_up:
                 raise
             _uncancel()
             error = CallCancelled("The call was cancelled before it was answered.")

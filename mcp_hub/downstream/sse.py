@@ -13,6 +13,7 @@ from mcp_hub.downstream.event_stream import Outbox, pump
 from mcp_hub.downstream.responses import read_body, refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.policy.quotas import uploads_of
+from mcp_hub.security.callers import Caller
 from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import encode_event
 
@@ -33,11 +34,11 @@ class _Connection:
         self.principal = principal
         self.share = dispatcher.backlog.share()
         self.outbox = Outbox(self.share)
-        self.duplex = Duplex(dispatcher, self.outbox.put, self.share, principal)
-        self.duplex.caller.transport = "sse"
+        self.duplex = Duplex(dispatcher, self.outbox.put, self.share, Caller(principal))
+        self.duplex.connection.transport = "sse"
         # Unsolicited notifications go to the same stream as answers, but repeat nothing that still waits.
-        self.duplex.caller.notify = self.outbox.put_once
-        self.duplex.caller.end = self._end_at_once
+        self.duplex.connection.notify = self.outbox.put_once
+        self.duplex.connection.end = self._end_at_once
         self.is_closed = False
 
     def end(self) -> None:
@@ -53,6 +54,7 @@ class SseEndpoint:
 
     def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._dispatcher = dispatcher
+        self._callers = dispatcher.hub.callers
         self._quotas = quotas
         self._max_body = max_body
         self._uploads = uploads_of(dispatcher.backlog, max_body)
@@ -108,7 +110,7 @@ class SseEndpoint:
             error = Overloaded("Read the stream first; too much waits there.", retry_after=1.0)
             await refuse_with(reply, 503, error, headers=[(b"retry-after", b"1")])
             return
-        body = await read_body(request, reply, self._max_body, self._uploads.of(principal))
+        body = await read_body(request, reply, self._max_body, self._uploads.of(self._callers.of(principal)))
         if body is None:
             return
         if self._connections.get(connection.id) is not connection:  # its stream has closed meanwhile

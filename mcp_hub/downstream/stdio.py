@@ -12,6 +12,7 @@ from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.policy.quotas import LARGE, Share
 from mcp_hub.protocol.frames import has_method, salvage_id
+from mcp_hub.security.callers import SOLE
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, OversizedLine, is_blank
 from mcp_hub.transport.standard_streams import Input, Output, open_input, open_output
@@ -38,8 +39,8 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     pause = _ReadPause()
     share = dispatcher.backlog.share()
     writer = _ClientWriter(output, share, pause, dispatcher.hub.children)
-    duplex = Duplex(dispatcher, writer.write, share)
-    duplex.caller.sole, duplex.caller.transport = True, "stdio"
+    duplex = Duplex(dispatcher, writer.write, share, SOLE)
+    duplex.connection.transport = "stdio"
 
     def on_line(line: Line | OversizedLine) -> None:
         if isinstance(line, OversizedLine):

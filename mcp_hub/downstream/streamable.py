@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Caller, not_delivered
+from mcp_hub.downstream import Connection, not_delivered
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
 from mcp_hub.downstream.responses import (
     PROGRAM,
@@ -28,6 +28,7 @@ from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import ANONYMOUS
+from mcp_hub.security.callers import Caller
 from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import is_json
 
@@ -76,6 +77,7 @@ class StreamableEndpoint:
 
     def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._max_body = max_body
+        self._callers = dispatcher.hub.callers
         self._uploads = uploads_of(dispatcher.backlog, max_body)
         self.responder = Responder(dispatcher)
         self.modern = ModernEndpoint(dispatcher, self.responder)
@@ -137,7 +139,7 @@ class StreamableEndpoint:
             return
         body = request.arrived_body(self._max_body) if facts.is_json else None
         if body is None:
-            body = await read_body(request, reply, self._max_body, self._uploads.of(principal))
+            body = await read_body(request, reply, self._max_body, self._uploads.of(self._callers.of(principal)))
             if body is None:
                 return
         version = facts.versions[0] if facts.versions else None
@@ -176,9 +178,10 @@ class ModernEndpoint:
 
     def __init__(self, dispatcher: Dispatcher, responder: Responder) -> None:
         self._dispatcher = dispatcher
+        self._callers = dispatcher.hub.callers
         self._responder = responder
-        self._running: dict[Principal, set[Caller]] = {}
-        """The callers of the requests that are being answered, by principal."""
+        self._running: set[Connection] = set()
+        """The requests that are being answered."""
         self.replicas: RequestRouter | None = None
         """Forwards requests that belong to other replicas of this hub; None if there is one process only."""
 
@@ -216,44 +219,44 @@ class ModernEndpoint:
         if message["method"] == eras.LISTEN and not streams:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return
-        mismatch = routing_headers.check(request.head.text, message, self._schema(message, principal))
+        caller = self._callers.of(principal)
+        mismatch = routing_headers.check(request.head.text, message, self._schema(message, caller))
         if mismatch is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(mismatch.code, 400), mismatch, request_id)
             return
-        if self.replicas is not None and await self.replicas.try_modern(request, reply, principal, message):
+        if self.replicas is not None and await self.replicas.try_modern(request, reply, caller, message):
             return
-        # Each request gets a caller of its own: two clients of one principal may use the same id at the same time.
+        # Each request is a connection of its own: two clients of one principal may use the same id at the same time.
         # It cannot be reached outside of this request.
-        caller = Caller(principal, not_delivered, program)
-        self._running.setdefault(principal, set()).add(caller)
+        connection = Connection(caller, not_delivered, program)
+        self._running.add(connection)
+        caller.active += 1
         try:
             await self._responder.respond(
                 request,
                 reply,
-                lambda send: self._responder.answer(caller, message, send, "modern"),
+                lambda send: self._responder.answer(connection, message, send, "modern"),
                 message,
-                self._dispatcher.backlog.of(principal),
+                self._dispatcher.backlog.of(caller),
                 streams=streams,
                 status=_status,
                 request_id=request_id,
             )
         finally:
-            (callers := self._running[principal]).discard(caller)
-            if not callers:
-                del self._running[principal]
+            self._running.discard(connection)
+            caller.active -= 1
 
     def cancel_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Cancels the requests of some principals, each given with its profile; subscriptions would never end."""
-        for callers in list(self._running.values()):
-            for caller in tuple(callers):
-                if (caller.principal, caller.profile) in principals:
-                    caller.cancel_all()
+        for connection in tuple(self._running):
+            if (connection.principal, connection.principal.profile) in principals:
+                connection.cancel_all()
 
-    def _schema(self, message: Message, principal: Principal) -> Any:
+    def _schema(self, message: Message, caller: Caller) -> Any:
         """Returns the input schema of the called tool, to check headers with; None if there is none."""
         params = message.get("params")
         name = params.get("name") if message["method"] == "tools/call" and isinstance(params, dict) else None
-        entry = self._dispatcher.hub.entry(TOOLS, name, principal) if isinstance(name, str) else None
+        entry = self._dispatcher.hub.entry(TOOLS, name, caller) if isinstance(name, str) else None
         return entry.get("inputSchema") if isinstance(entry, dict) else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED, Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import RESOURCES, Kind
 from mcp_hub.protocol.questions import TASK_CHANGED, WATCHED_TASK
+from mcp_hub.security.callers import Caller, CallerSlot
 from mcp_hub.transport.background import TaskSet
 
 LISTEN_FILTERS: Final = {
@@ -39,7 +40,7 @@ ACKNOWLEDGED_WITHIN: Final = 3.0
 SUBSCRIBING: Final = 8
 """Resources of one server that one `subscriptions/listen` subscribes to at the same time."""
 
-Resolver = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
+Resolver = Callable[[Kind, str, Era, Caller], Awaitable[Route]]
 """Returns the route of an exposed name for a caller. Raises UnknownName."""
 RecordingResolver = Callable[[Resolver, Kind, str, Exchange], Awaitable[Route]]
 """Calls a resolver for an exchange, and records a name that is unknown."""
@@ -54,8 +55,8 @@ class Subscriptions:
         self._is_closing = False
         self._listeners: set[_Subscription] = set()
         self._forgetting = TaskSet()
-        self._watched: dict[Hashable, set[str]] = {}
-        """Subscriber -> the URIs that it watches."""
+        self._watched = CallerSlot(set[str], end=self._ended)
+        """The URIs that each session watches."""
 
     def close(self) -> None:
         """Ends every `subscriptions/listen` gracefully."""
@@ -63,16 +64,16 @@ class Subscriptions:
         for subscription in self._listeners:
             subscription.ended.set()
 
-    def end_listening(self, key: Hashable | None) -> None:
+    def end_listening(self, caller: Caller) -> None:
         """Ends every `subscriptions/listen` of one caller gracefully."""
         for subscription in self._listeners:
-            if subscription.exchange.key == key:
+            if subscription.exchange.caller is caller:
                 subscription.ended.set()
 
     def changed(self, method: str, caller_filter: CallerFilter) -> None:
-        """Notifies the listeners whose view of a list has changed: for whose key `caller_filter(key)` is true."""
+        """Notifies the listeners whose view of a list has changed: for whose caller `caller_filter(caller)` is true."""
         for subscription in tuple(self._listeners):
-            if method in subscription.methods and caller_filter(subscription.exchange.key):
+            if method in subscription.methods and caller_filter(subscription.exchange.caller):
                 subscription.put(method, {})
 
     async def listen(self, exchange: Exchange) -> dict[str, Any]:
@@ -104,7 +105,7 @@ class Subscriptions:
         finally:
             self._listeners.discard(subscription)
             if WATCHED in filters or WATCHED_TASKS in filters:
-                self.forget(subscription)
+                self._forget(subscription)
         return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
 
     async def subscribe(self, exchange: Exchange) -> dict[str, Any]:
@@ -113,25 +114,26 @@ class Subscriptions:
         if not isinstance(uri, str):
             raise ProtocolError(INVALID_PARAMS, "params.uri must be a text.")
         route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
-        return await self._watch(exchange, exchange.method, uri, route, exchange.caller, exchange.caller.notify)
+        return await self._watch(exchange, exchange.method, uri, route, None, exchange.connection.notify)
 
     async def _watch(
-        self, exchange: Exchange, method: str, uri: str, route: Route, subscriber: Hashable, put: Send
+        self, exchange: Exchange, method: str, uri: str, route: Route, listener: _Subscription | None, put: Send
     ) -> dict[str, Any]:
-        key = exchange.key
+        """Watches a resource, or ends that, for a `subscriptions/listen`; None: for the session."""
+        caller = exchange.caller
 
         def on_update(params: dict[str, Any]) -> None:
             changed = Route(route.upstream, RESOURCES, str(params.get("uri")))
-            if not self._hub.reaches(route, key) or not self._hub.reaches(changed, key):
+            if not self._hub.reaches(route, caller) or not self._hub.reaches(changed, caller):
                 return  # the rules hide a part of the resource, or hide it since a reload
             exposed_uri = (
-                uri if changed.name == route.name else self._hub.uris.exposed(key, changed.upstream, changed.name)
+                uri if changed.name == route.name else self._hub.uris.exposed(caller, changed.upstream, changed.name)
             )
             put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": exposed_uri}})
 
-        call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, key)
-        call.subscriber, call.on_update = subscriber, on_update
-        watched = self._watched.setdefault(subscriber, set())
+        call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, caller)
+        call.subscriber, call.on_update = listener or caller, on_update
+        watched = self._watched.of(caller) if listener is None else listener.watched
         if method == UNSUBSCRIBE:
             watched.discard(uri)
         elif uri not in watched:
@@ -168,9 +170,9 @@ class Subscriptions:
         """Watches a task of a `subscriptions/listen`; returns whether it is one of this client's."""
         exchange, changed = subscription.exchange, asyncio.Event()
         try:
-            route, task_id = self._hub.task(sealed, exchange.key)
+            route, task_id = self._hub.task(sealed, exchange.caller)
             watched = {"uri": WATCHED_TASK + task_id}
-            call = Call(SUBSCRIBE, sealed, route, watched, exchange.era, exchange.envelope, exchange.key)
+            call = Call(SUBSCRIBE, sealed, route, watched, exchange.era, exchange.envelope, exchange.caller)
             call.subscriber, call.on_update = subscription, lambda _: changed.set()
             async with asyncio.timeout(ACKNOWLEDGED_WITHIN):
                 await self._hub.act(call)
@@ -186,15 +188,20 @@ class Subscriptions:
             await changed.wait()
             changed.clear()
             with contextlib.suppress(ProtocolError, CallError):
-                route, task_id = self._hub.task(sealed, exchange.key)
+                route, task_id = self._hub.task(sealed, exchange.caller)
                 params = {TASK_ID: task_id}
-                call = Call(TASK_GET, sealed, route, params, exchange.era, exchange.envelope, exchange.key)
+                call = Call(TASK_GET, sealed, route, params, exchange.era, exchange.envelope, exchange.caller)
                 state = await self._hub.act(call)
                 subscription.put(TASK_CHANGED, {key: value for key, value in state.items() if key != "resultType"})
 
-    def forget(self, subscriber: Hashable) -> None:
-        """Ends all subscriptions of a subscriber, in the background."""
-        self._watched.pop(subscriber, None)
+    def drop(self, caller: Caller) -> None:
+        """Ends all subscriptions of a session, in the background."""
+        self._watched.drop(caller)
+
+    def _ended(self, caller: Caller, _: set[str]) -> None:
+        self._forget(caller)
+
+    def _forget(self, subscriber: object) -> None:
         self._forgetting.start(self._hub.forget_watcher(subscriber))
 
 
@@ -203,6 +210,8 @@ class _Subscription(msgspec.Struct, eq=False):
 
     exchange: Exchange
     methods: frozenset[str]
+    watched: set[str] = msgspec.field(default_factory=set)
+    """The URIs that it watches."""
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     following: list[asyncio.Task[None]] = msgspec.field(default_factory=list)
     """Tell the states of the tasks that are watched."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -25,13 +25,12 @@ from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.fallback import stand_ins
 from mcp_hub.policy.selection import EVERYTHING, Selection
-from mcp_hub.policy.sharing import shared_name
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.apps import may_call
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS, Kind
 from mcp_hub.protocol.questions import forwarded_extensions
-from mcp_hub.security import profile_of
+from mcp_hub.security.callers import SOLE, Caller, Callers, CallerSlot
 from mcp_hub.transport.background import TaskSet
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 REFRESH_AFTER: Final = 5.0
 """Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
-MAX_CALLERS: Final = 10_000
-"""Callers whose opened apps are remembered; those of further ones are not, so their calls may be ambiguous."""
 LEVEL_WAIT: Final = 1.0
 """Seconds that a change of the log level waits for servers, so that it mostly holds when it is answered."""
 
@@ -86,7 +83,8 @@ class Engine:
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.current)
-        self._opened_apps: dict[Hashable | None, set[str]] = {}
+        self.callers = Callers()
+        self._opened_apps = CallerSlot(set[str])
         """The servers whose apps each caller has opened, if it matters (`Catalog.app_routes`)."""
         self._initial_groups, self._exposed = tuple(groups), options.get("expose")
         self._apply_generation()
@@ -221,11 +219,11 @@ class Engine:
         """The current catalog for callers without a profile."""
         return self.catalogs.everybodys
 
-    def entry(self, kind: Kind, exposed: str, caller: Hashable | None) -> Json | None:
+    def entry(self, kind: Kind, exposed: str, caller: Caller) -> Json | None:
         """Returns one item as it is listed to a caller now, None if it is not. Must not be mutated."""
         return self.catalogs.of(caller).entry(kind, exposed)
 
-    async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
+    async def settled_catalog(self, caller: Caller = SOLE) -> Catalog:
         """Returns a caller's catalog once every upstream has connected or failed (`Catalogs.settled_for`)."""
         return await self.catalogs.settled_for(caller)
 
@@ -241,33 +239,18 @@ class Engine:
         """Ends all waiting for upstreams that still connect (`Catalogs.hurry`)."""
         self.catalogs.hurry()
 
-    def forget(self, caller: Hashable) -> None:
-        """Drops the state of a caller that is gone, and closes its own sessions with servers."""
-        self.clients.forget(caller)
-        self.uris.forget(caller)
-        self.nesting.forget(caller)
-        self._services.used.forget(caller)
-        self._opened_apps.pop(caller, None)
-        self._services.approvals.forget(caller)
-        if self._groups is not None:
-            self._groups.forget(caller)
-        if self.catalogs.exposure is not None:
-            self.catalogs.exposure.forget(caller)
-        for upstream in self.upstreams.values():
-            upstream.forget(caller)
-
-    def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
+    def extensions(self, era: Era, caller: Caller = SOLE) -> Json:
         """Returns the extensions advertised to a client of an era: those of the servers it can see."""
         agreements = self._agreements(caller).values()
         return forwarded_extensions([(agreement.era, agreement.capabilities) for agreement in agreements], era)
 
-    def _agreements(self, caller: Hashable | None) -> dict[str, Agreement]:
+    def _agreements(self, caller: Caller) -> dict[str, Agreement]:
         """Returns what was agreed with each server that a caller sees and the hub has reached."""
         ids = self.catalogs.of(caller).upstreams
         agreements = ((id, upstream.agreement) for id, upstream in self.upstreams.items() if id in ids)
         return {id: agreement for id, agreement in agreements if agreement is not None}
 
-    def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
+    def task(self, sealed: str, caller: Caller) -> tuple[Route, str]:
         """Returns the tool's route and the server's id of a task. Raises ProtocolError for another caller's task."""
         route, task_id = self.task_ids().open(caller, sealed)
         self.catalogs.of(caller)  # brings the catalog up to date, so that the rules have seen the tool
@@ -275,7 +258,7 @@ class Engine:
             raise unknown_task(sealed)
         return route, task_id
 
-    async def wait_for_cached(self, caller: Hashable | None = None) -> None:
+    async def wait_for_cached(self, caller: Caller = SOLE) -> None:
         """Waits until a caller's catalog has what earlier runs cached. It takes time only if that is large."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BUILT_WITHIN):
@@ -283,7 +266,7 @@ class Engine:
                     await upstream.cache_checked.wait()
         await self.catalogs.built_for(caller)
 
-    def instructions(self, caller: Hashable | None = None) -> str | None:
+    def instructions(self, caller: Caller = SOLE) -> str | None:
         """Returns the instructions for a client, merged from those of the servers that it sees."""
         agreements = self._agreements(caller).items()
         groups = self._groups.notes_for(caller) if self._groups is not None else ""
@@ -298,14 +281,14 @@ class Engine:
 
     # --- names and calls ---------------------------------------------------------------------------------------
 
-    async def route(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
+    async def route(self, kind: Kind, exposed: str, era: Era, caller: Caller = SOLE) -> Route:
         """Returns the route of a name. Raises UnknownName, the same for absent, hidden and refused names."""
         if kind is RESOURCES and self.long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         catalog = self.catalogs.of(caller)
         route = catalog.resolve(kind, exposed)
-        if route in catalog.app_routes and (len(self._opened_apps) < MAX_CALLERS or caller in self._opened_apps):
-            self._opened_apps.setdefault(caller, set()).add(route.upstream)
+        if route in catalog.app_routes:
+            self._opened_apps.of(caller).add(route.upstream)
         if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
             await self.catalogs.wait_until_built(self.upstreams[route.upstream].server.deadlines.list)
             route = None if route.upstream in self.catalogs.unread else self.catalogs.of(caller).resolve(kind, exposed)
@@ -325,7 +308,7 @@ class Engine:
             raise unknown_name(kind, exposed, era)
         return route
 
-    def _route_of_app(self, catalog: Catalog, name: str, caller: Hashable | None) -> Route | None:
+    def _route_of_app(self, catalog: Catalog, name: str, caller: Caller) -> Route | None:
         """Returns the route of a tool that an app calls by the name its server gave it.
 
         If several servers have such a tool, it is that of the only one whose app this session has opened. A principal
@@ -334,7 +317,7 @@ class Engine:
         Raises UnknownName if several tools may be meant.
         """
         routes = catalog.app_tools(name)
-        if len(routes) > 1 and shared_name(caller) is None:
+        if len(routes) > 1 and caller.key is None:
             opened = self._opened_apps.get(caller, ())
             routes = [route for route in routes if route.upstream in opened] or routes
         if len(routes) > 1:
@@ -342,7 +325,7 @@ class Engine:
             raise UnknownName(INVALID_PARAMS, text, {"ambiguous": name})
         return routes[0] if routes else None
 
-    async def route_for_model(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
+    async def route_for_model(self, kind: Kind, exposed: str, era: Era, caller: Caller = SOLE) -> Route:
         """Returns what `route` does, for calls that a model makes through the hub's own tools.
 
         Raises UnknownName also for tools that only apps may call, and for names that only apps use.
@@ -360,13 +343,13 @@ class Engine:
         """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
         return self.generation.why(kind, exposed, profile)
 
-    def record_unknown(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
+    def record_unknown(self, kind: Kind, exposed: str, era: Era, caller: Caller, envelope: Envelope) -> None:
         """Records a call under an unknown name, with the rule that hides the name if there is one."""
-        reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
+        reason = self.why(kind, exposed, caller.profile) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def record_refusal(
-        self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
+        self, method: str, exposed: str, era: Era, caller: Caller, error: Overloaded, envelope: Envelope
     ) -> None:
         """Records a request above its principal's quota."""
         self.rules.trace.record_over_quota(method, exposed, era, caller, error, envelope)
@@ -375,7 +358,7 @@ class Engine:
         """Records a request that a listener refused before authentication."""
         self.rules.trace.record_refusal(facts)
 
-    async def _wait_for_owners(self, kind: Kind, exposed: str, caller: Hashable | None) -> None:
+    async def _wait_for_owners(self, kind: Kind, exposed: str, caller: Caller) -> None:
         """Waits for the upstreams whose namespace the name begins with, longer than a list does.
 
         One that has not been asked in this run may have more than its cached catalog. So it is started, lazy or not,
@@ -391,7 +374,7 @@ class Engine:
                 name = exposed.removeprefix(prefix) if exposed.startswith(prefix) else None
             if name is None or upstream.attempted.is_set():
                 continue
-            if self.rules.why(Route(id, kind, name), profile_of(caller)) is None:
+            if self.rules.why(Route(id, kind, name), caller.profile) is None:
                 upstream.start_now()
                 outcomes.append(upstream.attempted)
             else:
@@ -400,11 +383,11 @@ class Engine:
         if await self.catalogs.wait_for(outcomes, longest):
             await self.catalogs.wait_until_built()
 
-    def reaches(self, route: Route, caller: Hashable | None) -> bool:
+    def reaches(self, route: Route, caller: Caller) -> bool:
         """Returns whether a caller may see a resource now."""
-        return route.upstream in self.upstreams and self.rules.reaches(route, profile_of(caller))
+        return route.upstream in self.upstreams and self.rules.reaches(route, caller.profile)
 
-    async def forward_notification(self, caller: Hashable | None, method: str) -> None:
+    async def forward_notification(self, caller: Caller, method: str) -> None:
         """Passes a client's notification on to the servers whose only client it is."""
         await asyncio.gather(*(upstream.forward_notification(caller, method) for upstream in self.upstreams.values()))
 
@@ -424,7 +407,7 @@ class Engine:
     def one_by_one(self, call: Call) -> bool:
         """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""
         server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None
-        return server is not None and server.session == "client" and call.caller == ""
+        return server is not None and server.session == "client" and call.caller.is_several
 
     async def act(self, call: Call, *, listed: bool = True) -> Json:
         """Returns the result of one call in its caller's era. Raises ProtocolError and CallError.
@@ -482,6 +465,6 @@ class Engine:
 
         return await rules.connect_first(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
-    async def forget_watcher(self, subscriber: Hashable) -> None:
+    async def forget_watcher(self, subscriber: object) -> None:
         """Ends the subscriptions of a subscriber that is gone."""
         await asyncio.gather(*(each.forget(subscriber) for each in self._generations.subscriptions))

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from functools import partial
 from operator import eq
 from pathlib import Path
@@ -26,7 +26,7 @@ from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_item
 from mcp_hub.observability.stalls import drop, in_slices, run_for
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS, Kind
-from mcp_hub.security import profile_of
+from mcp_hub.security.callers import Caller
 from mcp_hub.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
@@ -44,7 +44,7 @@ DISCOVERED_WITHIN: Final = 2.0
 PIECE_SECONDS: Final = 0.01
 """Seconds a build may take in one piece. The rest is done in slices, while callers see the previous catalog."""
 
-CallerFilter = Callable[[Hashable | None], bool]
+CallerFilter = Callable[[Caller], bool]
 """Returns whether a change concerns a caller, given by its key."""
 Watcher = Callable[[frozenset[Kind], CallerFilter], None]
 """Called with the kinds of lists that have changed, and the callers for whom they have."""
@@ -87,7 +87,7 @@ class Catalogs:
         """Requested profiles that have no catalog yet."""
         self._profile_catalogs: dict[str, Catalog] = {}
         """Catalogs of the requested profiles."""
-        self._caller_catalogs: dict[Hashable, Catalog] = {}
+        self._caller_catalogs: dict[Caller, Catalog] = {}
         """Catalogs of callers whose own sessions have listed items."""
         self._dirty = False
         self._rebuild_timer: asyncio.TimerHandle | None = None
@@ -145,7 +145,7 @@ class Catalogs:
             former_view, self._notified_view = self._notified_view, view
             self.notify(_TOOLS, lambda caller: self._has_new_tools(former_view, self.full_catalog(caller), caller))
 
-    def changed_for(self, caller: Hashable | None, former_catalog: Catalog) -> None:
+    def changed_for(self, caller: Caller, former_catalog: Catalog) -> None:
         """Notifies one caller if its catalog differs from `former_catalog`."""
         self.notify(self.of(caller).changed(former_catalog), partial(eq, caller))
 
@@ -186,7 +186,7 @@ class Catalogs:
             if self._build_task is not None:
                 await asyncio.wait({self._build_task}, timeout=max(0.0, deadline - time.monotonic()))
 
-    async def settled_for(self, caller: Hashable | None, envelope: Envelope | None = None) -> Catalog:
+    async def settled_for(self, caller: Caller, envelope: Envelope | None = None) -> Catalog:
         """Returns a caller's catalog once all upstreams have connected or failed, or its time for that is over.
 
         Args:
@@ -204,7 +204,7 @@ class Catalogs:
             latest = DISCOVERED_WITHIN if era == "modern" else GIVES_UP
             await self._wait_for_all(self._upstreams, envelope, latest)
 
-    async def built_for(self, caller: Hashable | None, seconds: float = BUILT_WITHIN) -> Catalog:
+    async def built_for(self, caller: Caller, seconds: float = BUILT_WITHIN) -> Catalog:
         """Returns a caller's catalog of the current lists, or after `seconds` of building the one there is."""
         catalog = self.of(caller)
         if self.is_behind(caller):
@@ -254,25 +254,22 @@ class Catalogs:
         """Ends all waiting for upstreams that still connect: requests are answered with the items that are known."""
         self._hurry_event.set()
 
-    def is_behind(self, caller: Hashable | None) -> bool:
+    def is_behind(self, caller: Caller) -> bool:
         """Returns whether a caller's catalog is out of date or empty because a build is not finished."""
-        return self._build_task is not None or (bool(self._requested) and profile_of(caller) in self._requested)
+        return self._build_task is not None or (bool(self._requested) and caller.profile in self._requested)
 
-    def of(self, caller: Hashable | None) -> Catalog:
+    def of(self, caller: Caller) -> Catalog:
         """Returns the catalog that one caller sees."""
-        if not (self._dirty or self._caller_catalogs or self._view):
-            # This is `profile_of` inlined, as every call and list passes here.
-            profile: str | None = None if caller is None else caller.profile  # type: ignore[attr-defined]
-            if profile is None:
-                return self._catalog
+        if caller.profile is None and not (self._dirty or self._caller_catalogs or self._view):
+            return self._catalog
         full_catalog = self.full_catalog(caller)
         return full_catalog if self._view is None else self._view.view(full_catalog, caller)
 
-    def full_catalog(self, caller: Hashable | None) -> Catalog:
+    def full_catalog(self, caller: Caller) -> Catalog:
         """Returns the catalog that one caller would see if all groups were active."""
         catalog = self.everybodys  # also brings the other catalogs up to date
         own_catalog = self._caller_catalogs.get(caller) if self._caller_catalogs else None
-        return own_catalog or self._base(profile_of(caller), catalog)
+        return own_catalog or self._base(caller.profile, catalog)
 
     def _base(self, profile: str | None, everybodys: Catalog) -> Catalog:
         """Returns the catalog that all callers of a profile share."""
@@ -349,15 +346,15 @@ class Catalogs:
         keeps_names, self._is_new_generation = self.is_in_use and not self._is_new_generation, False
         catalog = yield from self._merge(None, (), previous if keeps_names else None, previous)
         callers = {caller for upstream in self._upstreams.values() for caller in upstream.caller_lists.all}
-        requested = self._requested.union(profile for key in callers if (profile := profile_of(key)) is not None)
+        requested = self._requested.union(profile for key in callers if (profile := key.profile) is not None)
         requested -= set(former_profiles)
         profile_catalogs: dict[str, Catalog] = {}
         for name in (*former_profiles, *requested):
             former = former_profiles.get(name)
             profile_catalogs[name] = yield from self._merge(name, (), former if keeps_names else None, former)
-        caller_catalogs: dict[Hashable, Catalog] = {}
+        caller_catalogs: dict[Caller, Catalog] = {}
         for caller in callers:
-            caller_profile = profile_of(caller)
+            caller_profile = caller.profile
             shared_catalog = catalog if caller_profile is None else profile_catalogs.get(caller_profile)
             caller_catalogs[caller] = yield from self._merge(caller_profile, (caller,), shared_catalog, shared_catalog)
         if self._view is not None:
@@ -365,7 +362,7 @@ class Catalogs:
             for name, profile_catalog in profile_catalogs.items():
                 yield from self._view.preparing(profile_catalog, former_profiles.get(name), name)
             for caller, caller_catalog in caller_catalogs.items():
-                yield from self._view.preparing(caller_catalog, former_by_caller.get(caller), profile_of(caller))
+                yield from self._view.preparing(caller_catalog, former_by_caller.get(caller), caller.profile)
         yield from log_findings(catalog.findings, set(previous.findings))
         self._catalog, self._profile_catalogs, self._caller_catalogs = catalog, profile_catalogs, caller_catalogs
         replaced += previous.parts()
@@ -376,7 +373,7 @@ class Catalogs:
         self._tell_changes(previous, former_profiles, former_by_caller)
 
     def _tell_changes(
-        self, previous: Catalog, former_profiles: Mapping[str, Catalog], former_by_caller: Mapping[Hashable, Catalog]
+        self, previous: Catalog, former_profiles: Mapping[str, Catalog], former_by_caller: Mapping[Caller, Catalog]
     ) -> None:
         """Notifies callers of what the catalogs in force have changed."""
         changed: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
@@ -384,8 +381,8 @@ class Catalogs:
         former_view, self._notified_view = self._notified_view, self._view
         if self._view is not None:
 
-            def has_new_tools(caller: Hashable | None) -> bool:
-                profile = profile_of(caller)
+            def has_new_tools(caller: Caller) -> bool:
+                profile = caller.profile
                 former = former_by_caller.get(caller) or (previous if profile is None else former_profiles.get(profile))
                 return self._has_new_tools(former_view, former, caller)
 
@@ -394,12 +391,12 @@ class Catalogs:
         for profile, kinds in changed.items():
             self.notify(kinds, partial(_has_profile, profile))
         for caller in self._caller_catalogs.keys() | former_by_caller.keys():
-            profile = profile_of(caller)
+            profile = caller.profile
             former_catalog = former_by_caller.get(caller, self._base(profile, self._catalog))
             kinds = self.full_catalog(caller).changed(former_catalog) - changed.get(profile, frozenset())
             self.notify(kinds if self._view is None else kinds - _TOOLS, partial(eq, caller))
 
-    def _has_new_tools(self, former_view: CallerViews | None, former: Catalog | None, caller: Hashable | None) -> bool:
+    def _has_new_tools(self, former_view: CallerViews | None, former: Catalog | None, caller: Caller) -> bool:
         """Returns whether a caller sees other tools than in the catalog `former` through `former_view`.
 
         If `former` is None, the caller had no catalog, and the result is False.
@@ -410,7 +407,7 @@ class Catalogs:
         return TOOLS in self.of(caller).changed(former_listing)
 
     def _merge(
-        self, profile: str | None, caller: tuple[Hashable, ...], previous: Catalog | None, like: Catalog | None
+        self, profile: str | None, caller: tuple[Caller, ...], previous: Catalog | None, like: Catalog | None
     ) -> Generator[None, None, Catalog]:
         """Merges the sources of a profile, and what the own sessions of `caller` list instead, in steps."""
 
@@ -470,5 +467,5 @@ def process_age() -> float:
     return 0.0
 
 
-def _has_profile(profile: str | None, caller: Hashable | None) -> bool:
-    return profile_of(caller) == profile
+def _has_profile(profile: str | None, caller: Caller) -> bool:
+    return caller.profile == profile

@@ -41,7 +41,7 @@ from mcp_hub.protocol.frames import FrameError, encode, weighs_more
 from mcp_hub.protocol.kinds import JSON_KEY, TOOLS
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.search.signatures import identifier_of
-from mcp_hub.security import Principal, principal_of
+from mcp_hub.security import Principal
 from mcp_hub.security.counters import InFlight
 from mcp_hub.text import printable
 from mcp_hub.transport.background import TaskSet
@@ -112,7 +112,7 @@ class CodeRuns:
         code = _code_in(call)
         if (problem := missing("code_mode")) is not None:
             raise ServerUnavailable(f"{RUN}: {problem}", executed=False)
-        principal = principal_of(call.caller)
+        principal = call.caller.principal
         if (own := self._running[principal]) >= MAX_RUNS - self._running.total():
             text = f"{own} programs of this principal run already, {self._running.total()} of all; try again later."
             raise Overloaded(text, retry_after=1.0, executed=False)

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -40,7 +40,7 @@ from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.era import HUB_NAME
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security import profile_of
+from mcp_hub.security.callers import Caller
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.transport.children import Children
@@ -111,8 +111,8 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     catalogs = Catalogs(info, time.monotonic() - (process_age() if one_client else 0.0))
     uris, labels = UriMap(catalogs.of), RecordLabels()
 
-    def sees(caller: Hashable | None, upstream: str) -> bool:
-        return profile_of(caller) is None or upstream in catalogs.of(caller).upstreams
+    def sees(caller: Caller, upstream: str) -> bool:
+        return caller.profile is None or upstream in catalogs.of(caller).upstreams
 
     def identity_key() -> bytes | None:
         return (cache or CatalogCache.of(config)).secret("hub")

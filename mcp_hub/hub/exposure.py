@@ -7,7 +7,7 @@ listed, so the few always include the hub's own tools that find and call the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, ref
 
@@ -24,7 +24,8 @@ from mcp_hub.protocol.era import MAX_CLIENT_NAME, Envelope
 from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.protocol.questions import UI_EXTENSION, extension_settings
-from mcp_hub.security import Principal, principal_of
+from mcp_hub.security import Principal
+from mcp_hub.security.callers import SOLE, Caller, CallerSlot
 from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
@@ -42,8 +43,6 @@ LEAST_LIMIT: Final = 40
 SESSION_LIFE: Final = 3600.0
 """Seconds for which the few tools of a client without a session do not change after its last list, as no prompt cache
 lives longer. Those of a client with a session do not change as long as the session lasts."""
-MAX_REMEMBERED: Final = 10_000
-"""The most callers whose few tools are remembered; with one more, the one that listed longest ago is forgotten."""
 MAX_REPORTED: Final = 32
 """Clients in the status, those that listed last."""
 MAX_CLIENTS: Final = 16
@@ -75,10 +74,14 @@ class _LastListing(msgspec.Struct):
     """The first tools of its list; None if it was listed all. They stay, in this order, as long as they exist."""
 
 
+def _listings() -> Lru[_ClientKey, _LastListing]:
+    return Lru(MAX_CLIENTS)
+
+
 class CallerViews(Protocol):
     """Reduces a caller's full catalog to what is active for it."""
 
-    def view(self, full_catalog: Catalog, caller: Hashable | None) -> Catalog:
+    def view(self, full_catalog: Catalog, caller: Caller) -> Catalog:
         """Returns the catalog of what a caller sees of its full catalog."""
 
     def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
@@ -101,7 +104,7 @@ class Exposure:
         config: Config,
         selection: Selection,
         forced: Exposed | None,
-        whole_of: Callable[[Hashable | None], Catalog],
+        whole_of: Callable[[Caller], Catalog],
         former: Exposure | None = None,
     ) -> None:
         settings = config.expose
@@ -118,7 +121,7 @@ class Exposure:
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
-        self._last_listings: Lru[Hashable | None, Lru[_ClientKey, _LastListing]] = Lru(MAX_REMEMBERED)
+        self._last_listings = CallerSlot(_listings)
         self._over_budget: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_names: WeakKeyDictionary[Catalog, tuple[list[str], list[str]]] = WeakKeyDictionary()
         self._reported: Lru[tuple[str, str], Json] = Lru(MAX_REPORTED)
@@ -130,7 +133,7 @@ class Exposure:
         """Returns whether some client may be listed less than all of a catalog."""
         return catalog.tool_bytes > self.large_bytes or catalog.tool_count > self.large_count
 
-    def last_listing(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
+    def last_listing(self, catalog: Catalog, caller: Caller, envelope: Envelope) -> Catalog | None:
         """Returns what `listed` returned to this client for this catalog; None if it has not been asked yet."""
         by_client = self._last_listings.get(caller)
         last_listing = by_client.get(_key_of(envelope)) if by_client is not None else None
@@ -139,14 +142,12 @@ class Exposure:
         last_listing.requested_at = time.monotonic()
         return last_listing.listing()
 
-    async def listed(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog:
+    async def listed(self, catalog: Catalog, caller: Caller, envelope: Envelope) -> Catalog:
         """Returns the catalog with the list of tools for one client."""
         key, now = _key_of(envelope), time.monotonic()
-        by_client = self._last_listings.use(caller)
-        if by_client is None:
-            by_client = self._last_listings[caller] = Lru(MAX_CLIENTS)
+        by_client = self._last_listings.of(caller)
         last_listing = by_client.get(key)
-        if last_listing is not None and isinstance(caller, str) and now - last_listing.requested_at > SESSION_LIFE:
+        if last_listing is not None and caller.is_principal and now - last_listing.requested_at > SESSION_LIFE:
             last_listing = None
         few = last_listing.few if last_listing is not None else None
         decision = await in_slices(self._decide(catalog, caller, client_of(envelope), few=few is not None))
@@ -162,20 +163,16 @@ class Exposure:
         self._report(caller, key.name, catalog, listing, decision)
         return listing
 
-    def forget(self, caller: Hashable) -> None:
-        """Forgets what a client that is gone was listed."""
-        self._last_listings.pop(caller, None)
-
     # --- the decision ------------------------------------------------------------------------------------------
 
-    def mode(self, caller: Hashable | None) -> Exposed:
+    def mode(self, caller: Caller) -> Exposed:
         """Returns the mode that holds for a caller."""
-        principal = principal_of(caller)
+        principal = caller.principal
         profile_mode = self._profiles.get(principal.profile) if principal.profile is not None else None
         return self._forced or self._principals.get(principal) or profile_mode or self._mode
 
     def _decide(
-        self, catalog: Catalog, caller: Hashable | None, client: Client | None, *, few: bool
+        self, catalog: Catalog, caller: Caller, client: Client | None, *, few: bool
     ) -> Generator[None, None, Decision]:
         mode = self.mode(caller)
         if mode != "auto":
@@ -211,7 +208,7 @@ class Exposure:
 
     # --- lists -------------------------------------------------------------------------------------------------
 
-    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None, code: bool) -> Catalog:
+    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Caller, code: bool) -> Catalog:
         if (listing := catalog.listings.get((names, code))) is None:
             from mcp_hub.hub.groups.active_groups import own_entries
 
@@ -228,10 +225,8 @@ class Exposure:
 
     # --- the status ---------------------------------------------------------------------------------------------
 
-    def _report(
-        self, caller: Hashable | None, name: str, catalog: Catalog, listing: Catalog, decision: Decision
-    ) -> None:
-        principal = principal_of(caller)
+    def _report(self, caller: Caller, name: str, catalog: Catalog, listing: Catalog, decision: Decision) -> None:
+        principal = caller.principal
         key = (principal.label or principal[:MAX_CLIENT_NAME], name)
         self._reported[key] = {
             "client": printable(name),
@@ -245,12 +240,12 @@ class Exposure:
         """Returns what clients were listed last, and why."""
         return list(self._reported.values())
 
-    def few(self, catalog: Catalog, mode: Exposed, caller: Hashable | None = None) -> Catalog:
+    def few(self, catalog: Catalog, mode: Exposed, caller: Caller = SOLE) -> Catalog:
         """Returns the catalog for a client that is listed a few tools in a mode."""
         always, _ = finished(self._always_in(catalog))
         return self._few(catalog, tuple(always), caller, mode == "code")
 
-    def listing_for(self, catalog: Catalog, client: Client | None, caller: Hashable | None) -> tuple[Catalog, str]:
+    def listing_for(self, catalog: Catalog, client: Client | None, caller: Caller) -> tuple[Catalog, str]:
         """Returns what a client would be listed, and why; None: one that is not known."""
         decision = finished(self._decide(catalog, caller, client, few=False))
         return catalog if decision.all else self.few(catalog, self.mode(caller), caller), decision.why
@@ -261,7 +256,7 @@ def listing_of(catalogs: Catalogs, client: Client | None, profile: str | None = 
 
     None stands for a client that is not in the table of clients, and for no profile.
     """
-    caller = Principal("", profile) if profile is not None else None
+    caller = viewer_of(profile)
     catalog, exposure = catalogs.of(caller), catalogs.exposure
     if exposure is None:
         listing, why = catalog, "'expose' is 'all'"
@@ -273,6 +268,11 @@ def listing_of(catalogs: Catalogs, client: Client | None, profile: str | None = 
     return listing, why if profile is None else f"{why}, with the profile {profile!r}"
 
 
+def viewer_of(profile: str | None) -> Caller:
+    """Returns a caller that only looks at lists: one with a profile, or the sole client."""
+    return SOLE if profile is None else Caller(Principal("", profile))
+
+
 async def rows_of(catalogs: Catalogs, clients: Mapping[Client, str | None]) -> list[Json]:
     """Returns what these clients, each with its profile, and any other would be listed.
 
@@ -281,7 +281,7 @@ async def rows_of(catalogs: Catalogs, clients: Mapping[Client, str | None]) -> l
     """
     rows: dict[tuple[int, str], Json] = {}
     for client, profile in (*clients.items(), (None, None)):
-        whole = await catalogs.built_for(Principal("", profile) if profile is not None else None)
+        whole = await catalogs.built_for(viewer_of(profile))
         listing, why = listing_of(catalogs, client, profile)
         facts = {"listed": listing.tool_count, "of": whole.tool_count, "short": listing is not whole, "why": why}
         names = rows.setdefault((listing.tool_count, why), {"clients": [], **facts})["clients"]
@@ -329,9 +329,7 @@ def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool
     return False
 
 
-def own_route(
-    exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str, caller: Hashable | None
-) -> Route | None:
+def own_route(exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str, caller: Caller) -> Route | None:
     """Returns the route of one of the hub's own tools; None unless some client may be listed less than all."""
     if exposure is None or kind is not TOOLS or exposed not in OWN_NAMES or not exposure.concerns(catalog):
         return None

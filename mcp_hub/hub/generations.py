@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind, name_of
+from mcp_hub.security.callers import Caller
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
 from mcp_hub.transport.background import BACKGROUND, TaskSet
@@ -135,7 +136,7 @@ class Generation:
         self._upstreams[upstream.server.id] = upstream
         return former_upstream
 
-    def listed_tool(self, route: Route, caller: Hashable | None) -> Json | None:
+    def listed_tool(self, route: Route, caller: Caller) -> Json | None:
         """Returns a tool as its server lists it to a caller; None for anything else, the hub's own tools included."""
         upstream = self.upstreams.get(route.upstream)
         if route.kind is not TOOLS or upstream is None:

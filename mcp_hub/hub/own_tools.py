@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.catalog import OWN, READ, RUN, SEARCH, Catalog, Route
@@ -13,6 +13,7 @@ from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.quotas import Backlog
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from mcp_hub.security.callers import Caller
 
 if TYPE_CHECKING:
     from mcp_hub.hub.code_runs import CodeRuns
@@ -80,7 +81,7 @@ class OwnTools:
             if counter.waiters and not counter.count:
                 counter.notify()
 
-    def _has_code_mode(self, caller: Hashable | None) -> bool:
+    def _has_code_mode(self, caller: Caller) -> bool:
         """Returns whether a caller is listed `hub_run`."""
         exposure = self._catalogs.exposure
         generation = self._now()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ProtocolError
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.callers import SOLE, Caller, CallerSlot
 from mcp_hub.security.screening import MAX_INSTRUCTIONS
 from mcp_hub.text import printable, quoted
 from mcp_hub.upstream import Upstream
@@ -111,14 +111,14 @@ class NestedHubs:
         self,
         ancestry: Ancestry,
         upstreams: Callable[[], Mapping[str, Upstream]],
-        visible_ids: Callable[[Hashable | None], frozenset[str]],
-        notify: Callable[[frozenset[Hashable | None]], None],
+        visible_ids: Callable[[Caller], frozenset[str]],
+        notify: Callable[[frozenset[Caller]], None],
     ) -> None:
         self.ancestry = ancestry
         self._upstreams = upstreams
         self._visible_ids = visible_ids
         self._notify = notify
-        self._sent: Lru[Hashable | None, Json] = Lru(MAX_LOGGED)
+        self._sent = CallerSlot[Json](bound=MAX_LOGGED)
         """The description that each hub in front of this one got last."""
         self._refusal: ProtocolError | None = None
 
@@ -133,7 +133,7 @@ class NestedHubs:
         if self._refusal is not None:
             raise self._refusal
 
-    def meta(self, caller: Hashable | None) -> Json:
+    def meta(self, caller: Caller) -> Json:
         """Returns the `_meta` of an answer to a caller that is a hub (`Envelope.from_hub`)."""
         self._sent[caller] = description = self._describe_for(caller)
         return {HUB_KEY: description}
@@ -144,15 +144,11 @@ class NestedHubs:
         if changed:
             self._notify(frozenset(changed))
 
-    def forget(self, caller: Hashable) -> None:
-        """Forgets a hub that is gone."""
-        self._sent.pop(caller, None)
-
-    def _describe_for(self, caller: Hashable | None) -> Json:
+    def _describe_for(self, caller: Caller) -> Json:
         visible_ids = self._visible_ids(caller)
         visible_hubs = [upstream.nested_hubs for id, upstream in self._upstreams().items() if id in visible_ids]
         # The names of servers are for the only client, whose configuration started this hub.
-        return self.ancestry.describe(visible_hubs, self._notes() if caller is None else ())
+        return self.ancestry.describe(visible_hubs, self._notes() if caller is SOLE else ())
 
     def _notes(self) -> Iterable[str]:
         for id, upstream in self._upstreams().items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from mcp_hub.catalog import CatalogSource, Item, Route
 from mcp_hub.protocol.kinds import KINDS, Kind, name_of
+from mcp_hub.security.callers import Caller
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.list_store import RawLists
 
@@ -28,7 +29,7 @@ class ShapedItems(msgspec.Struct, frozen=True):
     upstream: Upstream
     items: Sequence[Item]
     """What callers are offered whose own sessions have not listed anything."""
-    own: Mapping[Hashable | None, Mapping[Kind, Sequence[Item]]]
+    own: Mapping[Caller, Mapping[Kind, Sequence[Item]]]
     """By caller: what its own session lists, of the kinds that it has listed."""
     lists: tuple[Any, ...]
     """The upstream's lists it was made from."""
@@ -80,7 +81,7 @@ def shape_items(upstream: Upstream, shape: Shape) -> Generator[None, None, Shape
         for item in _items(upstream, upstream.lists, kind):
             yield
             everybodys.append(_defined(item, definitions))
-    own: dict[Hashable | None, dict[Kind, list[Item]]] = {}
+    own: dict[Caller, dict[Kind, list[Item]]] = {}
     for caller, lists in own_lists.items():
         own[caller] = {kind: [] for kind in KINDS if kind in lists.items}
         for kind, items in own[caller].items():
@@ -102,7 +103,7 @@ def shape_items(upstream: Upstream, shape: Shape) -> Generator[None, None, Shape
                 result.append(shaped_item)
         return result
 
-    shaped_own: dict[Hashable | None, dict[Kind, Sequence[Item]]] = {caller: {} for caller in own}
+    shaped_own: dict[Caller, dict[Kind, Sequence[Item]]] = {caller: {} for caller in own}
     for caller, by_kind in own.items():
         for kind, items in by_kind.items():
             shaped_own[caller][kind] = yield from allowed(items)

@@ -34,6 +34,7 @@ from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
 from mcp_hub.servers.local.in_process import (
     DIRECT,
@@ -300,7 +301,7 @@ class EngineHost:
         if connect:
             errors = await asyncio.gather(*(_connection_error(upstream) for upstream in upstreams))
             await hub.catalogs.wait_until_built()
-        catalog = hub.catalogs.of(None)
+        catalog = hub.catalogs.of(SOLE)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in upstreams}
         for entry in catalog.tools_of_models():
             route, definition = entry.route, entry.wire
@@ -443,11 +444,11 @@ class EngineHost:
     async def inactive_group(self, exposed: str) -> str | None:
         """Returns the name of the inactive group that keeps a tool off the list, or None if no group does."""
         hub = await self.hub()
-        route = hub.catalogs.full_catalog(None).resolve(TOOLS, exposed) if hub.config.groups else None
+        route = hub.catalogs.full_catalog(SOLE).resolve(TOOLS, exposed) if hub.config.groups else None
         if route is None:
             return None
         groups = hub.groups.now
-        return groups.inactive(route, None)
+        return groups.inactive(route, SOLE)
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""

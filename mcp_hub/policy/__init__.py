@@ -6,7 +6,7 @@ so that the hidden and the refused items are the same. `chain.POLICIES` fixes th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
@@ -19,6 +19,7 @@ from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.protocol.questions import Asker, CallQuestions, Suspendable
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.security.lru import Lru
 from mcp_hub.security.redaction import Redactor
 
@@ -46,8 +47,7 @@ class Call(msgspec.Struct, eq=False):
     """One call on its way to one upstream.
 
     `params` are the request's end-to-end params under the upstream's own names; a policy that changes them replaces
-    the object. `exposed` is the name the caller used. `caller` is an opaque key, equal for calls of one caller, None
-    where there is only one.
+    the object. `exposed` is the name the caller used.
     """
 
     method: str
@@ -56,13 +56,13 @@ class Call(msgspec.Struct, eq=False):
     params: Json
     era: Era
     envelope: Envelope
-    caller: Hashable | None = None
+    caller: Caller = SOLE
     on_progress: Callable[[Json], None] | None = None
     asker: Asker | None = None
     """Sends the server's requests to the caller during this call; None: the caller takes none."""
     on_message: Callable[[Json], None] | None = None
     """Takes log messages of the server that belong to this call."""
-    subscriber: Hashable = None
+    subscriber: object = None
     """The owner of the subscription that this call opens or ends; `on_update` gets the notifications."""
     on_update: Callable[[Json], None] | None = None
     deadlines: list[Suspendable] = msgspec.field(default_factory=list)
@@ -168,7 +168,7 @@ class Policy:
         raise NotImplementedError
 
 
-Listed = Callable[[Route, Hashable | None], Json | None]
+Listed = Callable[[Route, Caller], Json | None]
 """Returns a tool as its server lists it to a caller, None if it does not."""
 
 

@@ -21,7 +21,6 @@ from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values, with_values
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
 from mcp_hub.protocol.skill_entries import files_of
-from mcp_hub.security import profile_of
 from mcp_hub.security.lru import Lru
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
@@ -253,8 +252,7 @@ class Access(Policy):
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Runs the call. Raises UnknownName for a hidden item."""
-        # This is `profile_of`, inlined because every call passes here.
-        profile: str | None = None if call.caller is None else call.caller.profile  # type: ignore[attr-defined]
+        profile = call.caller.profile
         rule = self.why(call.route, profile)
         if rule is None and call.route.kind is TEMPLATES:
             completed = completed_route(call)
@@ -287,7 +285,7 @@ class Access(Policy):
 
     def _visible_values(self, call: Call, result: Json) -> Generator[None, None, list[str]]:
         """Returns the completions of a template's variable that make no refused URI, in steps."""
-        profile = profile_of(call.caller)
+        profile = call.caller.profile
         visible: list[str] = []
         for value, route in completed_values(call, result):
             yield

@@ -6,19 +6,17 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from mcp_hub.catalog import Route
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.callers import Caller, CallerSlot
 
 if TYPE_CHECKING:
     from mcp_hub.policy import Call
 
-MAX_CALLERS: Final = 10_000
-"""Callers whose approvals are remembered; beyond that, those that used theirs longest ago are dropped."""
 MAX_APPROVED: Final = 1000
 """Tools whose approval is remembered for one caller; for others the person is asked each time."""
 MAX_PENDING: Final = 1000
@@ -130,10 +128,10 @@ class Approvals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._of: Lru[Hashable, tuple[float, set[Route]]] = Lru(MAX_CALLERS)
+        self._of = CallerSlot[tuple[float, frozenset[Route]]]()
         self.pending = PendingConfirmations()
 
-    def has(self, caller: Hashable, route: Route) -> bool:
+    def has(self, caller: Caller, route: Route) -> bool:
         """Returns whether a caller has allowed a tool, and marks the approvals of the caller as used."""
         self._drop_idle(caller)
         entry = self._of.get(caller)
@@ -142,18 +140,14 @@ class Approvals:
         self._of[caller] = self._clock(), entry[1]
         return True
 
-    def add(self, caller: Hashable, route: Route) -> None:
+    def add(self, caller: Caller, route: Route) -> None:
         """Remembers that a caller has allowed a tool."""
         self._drop_idle(caller)  # else this approval would renew them
-        routes = self._of.get(caller, (0.0, set[Route]()))[1]
+        _, routes = self._of.get(caller, (0.0, frozenset[Route]()))
         if len(routes) < MAX_APPROVED:
             self._of[caller] = self._clock(), routes | {route}
 
-    def forget(self, caller: Hashable) -> None:
-        """Drops the approvals of a caller that is gone."""
-        self._of.pop(caller, None)
-
-    def _drop_idle(self, caller: Hashable) -> None:
+    def _drop_idle(self, caller: Caller) -> None:
         entry = self._of.get(caller)
-        if entry is not None and isinstance(caller, str) and self._clock() - entry[0] > IDLE:
-            del self._of[caller]
+        if entry is not None and caller.is_principal and self._clock() - entry[0] > IDLE:
+            self._of.drop(caller)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from hashlib import sha256
 from itertools import count, islice
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -18,6 +16,7 @@ from mcp_hub.errors import CallCancelled, CallError, DeadlineExceeded, HubError,
 from mcp_hub.policy import Call, Json
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.security import PEER, Principal
+from mcp_hub.security.callers import Caller, label_of
 from mcp_hub.security.redaction import LEARNED, Redactor
 
 MAX_NOTES: Final = 20
@@ -40,14 +39,12 @@ LARGE_ARGUMENTS: Final = 256 * 1024
 
 
 class RecordLabels:
-    """Assigns the labels of calls and callers in records, for as long as the hub runs."""
+    """Assigns the labels of calls in records, for as long as the hub runs."""
 
     def __init__(self) -> None:
         self._run = f"{random.randrange(16**4):04x}"
         """Distinguishes hubs that write to the same file."""
         self._calls = count(1)
-        self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._numbers = count(1)
 
     @property
     def run(self) -> str:
@@ -58,22 +55,6 @@ class RecordLabels:
         """Returns a new id for a call."""
         return f"{self._run}-{next(self._calls)}"
 
-    def caller(self, caller: Hashable | None) -> str:
-        """Returns a label without secrets: the same for a caller while the hub runs, and for a principal forever."""
-        if caller is None:
-            return "only"
-        if isinstance(caller, Principal) and caller.label:
-            return f"principal-{caller.label}"
-        if isinstance(caller, str):
-            return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
-        try:
-            label = self._callers.get(caller)
-            if label is None:
-                label = self._callers[caller] = f"session-{next(self._numbers)}"
-        except TypeError:
-            return "other"
-        return label
-
 
 class RecordTap:
     """Passes each record to the live page while one is open. Otherwise a call only checks that `sink` is None."""
@@ -81,8 +62,8 @@ class RecordTap:
     __slots__ = ("sink",)
 
     def __init__(self) -> None:
-        self.sink: Callable[[Json, Hashable | None], None] | None = None
-        """Takes a record and the key of its caller; None: no page is open. It must be quick and never raise."""
+        self.sink: Callable[[Json, Principal], None] | None = None
+        """Takes a record and the principal of its caller; None: no page is open. It must be quick and never raise."""
 
 
 class EndedCall(msgspec.Struct, frozen=True):
@@ -154,18 +135,18 @@ class RecordBuilder:
         return record
 
     def of_refusal(
-        self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
+        self, method: str, exposed: str, era: Era, caller: Caller, envelope: Envelope | None, facts: Json
     ) -> Json:
         """Returns the record of a call that was refused before it had a route; `facts`: `code`, `policy`, `reason`."""
         head = self._common_fields(self._labels.next_call(), method, exposed, era, caller, envelope, PEER.get())
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
 
-    def of_action(self, caller: Hashable | None, facts: Json) -> Json:
+    def of_action(self, label: str, facts: Json) -> Json:
         """Returns the record of an action of an administrator; `facts` have its `name` and `verdict`."""
         clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
         head = {"event": "action", "time": self._time(), "id": self._labels.next_call()}
         peer = {"peer": PEER.get()} if PEER.get() is not None else {}
-        return {**head, "caller": self._name(self._labels.caller(caller)), "method": "action", **clean, **peer}
+        return {**head, "caller": self._name(label), "method": "action", **clean, **peer}
 
     def of_rejected_connection(self, facts: Json) -> Json:
         """Returns the record of a request that a listener rejected before it knew the caller."""
@@ -178,7 +159,7 @@ class RecordBuilder:
         method: str,
         exposed: str,
         era: Era,
-        caller: Hashable | None,
+        caller: Caller,
         envelope: Envelope | None,
         peer: str | None,
     ) -> Json:
@@ -188,14 +169,14 @@ class RecordBuilder:
             "event": "call",
             "time": self._time(),
             "id": id,
-            "caller": self._name(self._labels.caller(caller)),
+            "caller": self._name(caller.label),
             "client": self._name(client) if isinstance(client, str) else None,
             "era": era,
             "method": method,
             "name": self._name(exposed),
         }
-        if principal := getattr(caller, "principal", ""):  # of a session; the anonymous one has no name
-            head["principal"] = self._name(self._labels.caller(principal))
+        if caller.principal and not caller.is_principal:  # of a session; the anonymous one has no name
+            head["principal"] = self._name(label_of(caller.principal))
         if peer is not None:
             head["peer"] = peer
         return head

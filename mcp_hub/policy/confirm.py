@@ -40,7 +40,6 @@ from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS, hints_of, only_reads
 from mcp_hub.protocol.questions import ELICITATION, missing_capability, suspended
-from mcp_hub.security import profile_of
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import unhidden
 
@@ -220,7 +219,7 @@ class Confirm(Policy):
         rules = [self._root]
         if self._of_server and (of_server := self._of_server.get(route.upstream)) is not None:
             rules.append(of_server)
-        if self._of_profile and (of_profile := self._of_profile.get(profile_of(call.caller) or "")) is not None:
+        if self._of_profile and (of_profile := self._of_profile.get(call.caller.profile or "")) is not None:
             rules.append(of_profile)
         setting = next((rule.setting for rule in rules if self._covers(rule, call)), None)
         if setting is None and call.within == RUN and not self._writes and not only_reads(self._wire(call)):
@@ -385,7 +384,7 @@ def _quoted(name: str) -> str:
 
 def _has_session(call: Call) -> bool:
     """Returns whether an approval can be remembered: anonymous clients of the modern era cannot be told apart."""
-    return not (call.era == "modern" and call.caller == "")
+    return not call.caller.is_several
 
 
 def _refusal(call: Call, setting: str, text: str) -> NotConfirmed:

@@ -6,7 +6,7 @@ With all three, content written by a stranger can make a model send private data
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from mcp_hub.catalog import Route
@@ -23,15 +23,13 @@ from mcp_hub.policy.rule_names import RuleNames
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
 from mcp_hub.protocol.kinds import KINDS, TEMPLATES
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.callers import Caller, CallerSlot
 
 Label = Literal["reads_private", "reads_untrusted", "writes_external"]
 Labels = Mapping[Label, tuple[str, ...]]
 """Label -> patterns over the original names and URIs that it applies to."""
 FlowMode = Literal["off", "warn", "refuse"]
 
-MAX_CALLERS: Final = 10_000
-"""Callers whose labels are remembered; beyond that, the least recently active are dropped."""
 Used = tuple[float, frozenset[Label]]
 """When a caller was last active, and the labels that it has used."""
 ALL: Final[frozenset[Label]] = frozenset(get_args(Label))
@@ -86,35 +84,35 @@ class UsedLabels:
     """The labels that each caller has used, and when it was last active. It outlives configurations."""
 
     def __init__(self) -> None:
-        self._of: Lru[Hashable, Used] = Lru(MAX_CALLERS)
-        self._published: Lru[Hashable, tuple[float, frozenset[Label] | None]] = Lru(MAX_CALLERS)
+        self._of = CallerSlot[Used]()
+        self._published = CallerSlot[tuple[float, frozenset[Label] | None]]()
         """The labels that the other replicas know, and when they got them."""
 
-    def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
+    def labels(self, caller: Caller, since: float) -> frozenset[Label]:
         """Returns the labels of a caller; none if it was last active before `since`."""
         at, labels = self._of.get(caller, (since, frozenset[Label]()))
         return labels if at >= since else frozenset()
 
-    def note(self, caller: Hashable, now: float, labels: frozenset[Label]) -> Used:
+    def note(self, caller: Caller, now: float, labels: frozenset[Label]) -> Used:
         """Records all labels that a caller has used so far, and returns the entry for `take_back`."""
         self._of[caller] = entry = (now, labels)
         return entry
 
-    def take_back(self, caller: Hashable, entry: Used, labels: frozenset[Label]) -> None:
+    def take_back(self, caller: Caller, entry: Used, labels: frozenset[Label]) -> None:
         """Replaces the labels of an entry, unless another call has recorded its own, which must stay."""
         if self._of.get(caller) is entry:
             self.note(caller, entry[0], labels)
 
-    def needs_publishing(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
+    def needs_publishing(self, caller: Caller, now: float, labels: frozenset[Label], every: float) -> bool:
         """Returns whether to send labels to other replicas: they lack them, or got them `every` seconds ago."""
         at, published = self._published.get(caller, (now, None))
         return published != labels or now - at >= every
 
-    def mark_published(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
+    def mark_published(self, caller: Caller, at: float, labels: frozenset[Label]) -> None:
         """Records that the other replicas know of labels."""
         self._published[caller] = at, labels
 
-    def merge(self, caller: Hashable, at: float, labels: frozenset[Label], window: float) -> None:
+    def merge(self, caller: Caller, at: float, labels: frozenset[Label], window: float) -> None:
         """Adds labels that a caller has used at another replica, at the time `at`.
 
         Labels from more than `window` seconds before are dropped.
@@ -123,11 +121,6 @@ class UsedLabels:
         all_labels = self.labels(caller, at - window) | labels
         self.note(caller, max(last_active, at), all_labels)
         self.mark_published(caller, at, all_labels)
-
-    def forget(self, caller: Hashable) -> None:
-        """Drops the labels of a caller that is gone."""
-        self._of.pop(caller, None)
-        self._published.pop(caller, None)
 
 
 class FlowRefused(PermissionDenied):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 from mcp_hub.catalog import Route
 from mcp_hub.errors import CallError
 from mcp_hub.policy import Call, Json, Next, Policy, unknown_name
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import Caller
 
 
 class GroupInactive(CallError):
@@ -26,7 +27,7 @@ class GroupPolicy(Policy):
 
     name = "group"
 
-    def __init__(self, inactive: Callable[[Route, Hashable | None], str | None], gone: Callable[[Route], bool]) -> None:
+    def __init__(self, inactive: Callable[[Route, Caller], str | None], gone: Callable[[Route], bool]) -> None:
         self._inactive = inactive
         self._is_removed = gone
 

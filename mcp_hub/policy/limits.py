@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
@@ -14,8 +14,9 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
-from mcp_hub.policy.sharing import Sharing, shared_name
-from mcp_hub.security import Principal, principal_of
+from mcp_hub.policy.sharing import Sharing
+from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller, CallerSlot
 from mcp_hub.security.counters import InFlight, TokenBuckets
 
 
@@ -42,7 +43,7 @@ LIMITS: Final = EntryKey("limits", model_key(LimitSettings), LimitSettings(), in
 class QueuedCall(NamedTuple):
     """A call that waits for a slot."""
 
-    caller: Hashable | None
+    caller: Caller
     future: asyncio.Future[None]
 
 
@@ -53,21 +54,21 @@ class FairQueue:
         self._principals: OrderedDict[Principal, _PrincipalQueue] = OrderedDict()
         self.size = 0
 
-    def add(self, caller: Hashable | None) -> QueuedCall:
+    def add(self, caller: Caller) -> QueuedCall:
         """Adds a call behind the other calls of its caller."""
         entry = QueuedCall(caller, asyncio.get_running_loop().create_future())
-        self._principals.setdefault(principal_of(caller), _PrincipalQueue()).add(entry)
+        self._principals.setdefault(caller.principal, _PrincipalQueue()).add(entry)
         self.size += 1
         return entry
 
     def has(self, entry: QueuedCall) -> bool:
         """Returns whether a call still waits."""
-        queue = self._principals.get(principal_of(entry.caller))
+        queue = self._principals.get(entry.caller.principal)
         return queue is not None and queue.has(entry)
 
     def remove(self, entry: QueuedCall, *, served: bool = False) -> None:
         """Removes a call; with `served` its caller goes behind all others."""
-        principal = principal_of(entry.caller)
+        principal = entry.caller.principal
         queue = self._principals[principal]
         queue.remove(entry, served=served)
         self.size -= 1
@@ -76,7 +77,7 @@ class FairQueue:
         elif served:
             self._principals.move_to_end(principal)
 
-    def next(self, free_for: Callable[[Hashable | None], bool], in_use: Mapping[Principal, int]) -> QueuedCall | None:
+    def next(self, free_for: Callable[[Caller], bool], in_use: Mapping[Principal, int]) -> QueuedCall | None:
         """Returns the next call: one of the principal with the fewest slots in `in_use`.
 
         None if no caller may have one.
@@ -86,12 +87,12 @@ class FairQueue:
             ((count, entry) for count, entry in heads if entry is not None), key=lambda pair: pair[0], default=(0, None)
         )[1]
 
-    def room_for(self, caller: Hashable | None) -> QueuedCall | None:
+    def room_for(self, caller: Caller) -> QueuedCall | None:
         """Returns the call to drop for a new one of `caller`: the newest of the principal or caller with most calls.
 
         Returns None if `caller` itself has as many, so that its new call must be refused.
         """
-        principal = principal_of(caller)
+        principal = caller.principal
         busiest = max(self._principals, key=lambda candidate: self._principals[candidate].size, default=principal)
         if busiest == principal:
             queue = self._principals.get(principal)
@@ -106,7 +107,7 @@ class _PrincipalQueue:
     """The waiting calls of one principal."""
 
     def __init__(self) -> None:
-        self._callers: OrderedDict[Hashable | None, deque[QueuedCall]] = OrderedDict()
+        self._callers: OrderedDict[Caller, deque[QueuedCall]] = OrderedDict()
         self.size = 0
 
     def add(self, entry: QueuedCall) -> None:
@@ -125,7 +126,7 @@ class _PrincipalQueue:
         elif served:
             self._callers.move_to_end(entry.caller)
 
-    def first(self, free_for: Callable[[Hashable | None], bool]) -> QueuedCall | None:
+    def first(self, free_for: Callable[[Caller], bool]) -> QueuedCall | None:
         for caller, queue in self._callers.items():
             if (
                 free_for(caller)
@@ -139,15 +140,15 @@ class _PrincipalQueue:
         queue = max(self._callers.values(), key=len)
         return next((queued for queued in reversed(queue) if not queued.future.done()), None)
 
-    def room_for(self, caller: Hashable | None) -> QueuedCall | None:
+    def room_for(self, caller: Caller) -> QueuedCall | None:
         if self.size == len(self._callers):
             return None  # each caller has one call only
         longest = max(map(len, self._callers.values()))
         return self.last() if longest > len(self._callers.get(caller, ())) + 1 else None
 
 
-MAX_CALLERS: Final = 10_000
-"""Token buckets that are kept; beyond that, the least recently used are dropped."""
+MAX_SERVERS: Final = 10_000
+"""Servers whose rate is kept, for each caller and for all together."""
 
 
 class _Slots:
@@ -156,11 +157,11 @@ class _Slots:
     def __init__(self, server: str, limits: LimitSettings) -> None:
         self._server = server
         self._limits = limits
-        self.in_use = InFlight[Hashable | None]()
+        self.in_use = InFlight[Caller]()
         """Slots taken by each caller."""
         self.waiting = FairQueue()
 
-    def take(self, caller: Hashable | None) -> bool:
+    def take(self, caller: Caller) -> bool:
         """Takes a slot if one is free, and returns whether it did. A free slot never has a call waiting for it."""
         per_caller = self._limits.per_caller
         if self.in_use.total() >= self._limits.at_once or (per_caller and self.in_use[caller] >= per_caller):
@@ -168,7 +169,7 @@ class _Slots:
         self.in_use[caller] += 1
         return True
 
-    async def wait(self, caller: Hashable | None) -> None:
+    async def wait(self, caller: Caller) -> None:
         """Waits for a slot and takes it. Raises Overloaded if too many calls wait."""
         if self.waiting.size >= self._limits.waiting:
             self._make_room(caller)
@@ -183,7 +184,7 @@ class _Slots:
                 self.serve_next()
             raise
 
-    def _make_room(self, caller: Hashable | None) -> None:
+    def _make_room(self, caller: Caller) -> None:
         """Drops a waiting call for a new one of `caller` (`FairQueue.room_for`).
 
         Raises Overloaded if the new call must be refused.
@@ -202,7 +203,7 @@ class _Slots:
             return
         of_principal: Counter[Principal] = Counter()
         for caller, count in self.in_use.items():
-            of_principal[principal_of(caller)] += count
+            of_principal[caller.principal] += count
         per_caller = self._limits.per_caller
         entry = self.waiting.next(lambda caller: not per_caller or self.in_use[caller] < per_caller, of_principal)
         if entry is not None:
@@ -230,7 +231,9 @@ class LimitsPolicy(Policy):
             id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
         )
         """The servers with a rate."""
-        self._buckets = TokenBuckets[tuple[str, Hashable]](MAX_CALLERS, clock)
+        self._buckets = TokenBuckets[str](MAX_SERVERS, clock)
+        """Of all callers together, by server."""
+        self._own_buckets = CallerSlot(lambda: TokenBuckets[str](MAX_SERVERS, clock))
 
     @classmethod
     def of(cls, parts: PolicyParts) -> LimitsPolicy:
@@ -258,22 +261,23 @@ class LimitsPolicy(Policy):
 
     async def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]
-        for rate, caller, scope in (
-            (limits.rate_per_caller, call.caller, "one caller"),
-            (limits.rate, LimitsPolicy, "all callers together"),
+        for rate, of_one, scope in (
+            (limits.rate_per_caller, True, "one caller"),
+            (limits.rate, False, "all callers together"),
         ):
-            if rate is not None and (wait := await self._take(server, rate, caller, call)) > 0:
+            if rate is not None and (wait := await self._take(server, rate, call, of_one=of_one)) > 0:
                 note = self._sharing.note
                 text = f"{server!r} takes {rate:g} calls a second of {scope}{note}; try again in {wait:.1f} s."
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
 
-    async def _take(self, server: str, rate: float, caller: Hashable | None, call: Call) -> float:
-        """Takes a token for one caller, or for all; returns 0, or the seconds until there is one."""
+    async def _take(self, server: str, rate: float, call: Call, *, of_one: bool) -> float:
+        """Takes a token of the caller, or of all; returns 0, or the seconds until there is one."""
         bucket = self._sharing.bucket
-        name = "" if caller is LimitsPolicy else shared_name(caller)
+        name = call.caller.key if of_one else ""
         if bucket is not None and name is not None:
-            wait = await bucket.take(f"{server}/{name}", rate, principal_of(call.caller))
+            wait = await bucket.take(f"{server}/{name}", rate, call.caller.principal)
             if bucket.parts > 1:
                 call.notes.append("limits: the store is unavailable; this replica allows its share of the rate")
             return wait
-        return self._buckets.take((server, caller), rate)
+        buckets = self._own_buckets.of(call.caller) if of_one else self._buckets
+        return buckets.take(server, rate)

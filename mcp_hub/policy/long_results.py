@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from secrets import token_hex
 from sys import getsizeof
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mcp_hub.protocol.frames import encode
+from mcp_hub.security.callers import Caller, CallerSlot
 
 Json = dict[str, Any]
 
@@ -46,7 +47,7 @@ class ResultPages(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    caller: Hashable | None
+    caller: Caller
     pages: tuple[ResultPage, ...]
     until: float
     size: int
@@ -58,18 +59,21 @@ class LongResults:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._results: OrderedDict[str, _Kept] = OrderedDict()
+        self._names = CallerSlot(set[str], end=self._drop_all)
         self._size = 0
 
-    def keep(self, result: Json, caller: Hashable | None, page_size: int) -> tuple[str, int]:
+    def keep(self, result: Json, caller: Caller, page_size: int) -> tuple[str, int]:
         """Stores a result in pages of about `page_size` bytes; returns (its URI, number of pages)."""
         uri, pages = new_uri(), pages_of(result, page_size)
         self.put(uri, pages, caller)
         return uri, len(pages.all)
 
-    def put(self, uri: str, pages: ResultPages, caller: Hashable | None) -> None:
+    def put(self, uri: str, pages: ResultPages, caller: Caller) -> None:
         """Stores the pages of a result under a URI of `new_uri`."""
         self._drop_old()
-        self._results[uri.removeprefix(PREFIX)] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
+        name = uri.removeprefix(PREFIX)
+        self._results[name] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
+        self._names.of(caller).add(name)
         self._size += pages.size
         while len(self._results) > 1 and (self._size > MAX_BYTES or len(self._results) > MAX_RESULTS):
             self._drop(next(iter(self._results)))
@@ -80,19 +84,26 @@ class LongResults:
             self._drop(next(iter(self._results)))
 
     def _drop(self, name: str) -> None:
-        self._size -= self._results.pop(name).size
+        result = self._results.pop(name)
+        self._size -= result.size
+        self._names.of(result.caller).discard(name)
+
+    def _drop_all(self, caller: Caller, names: set[str]) -> None:
+        """Drops the results of a caller that is gone."""
+        for name in names:
+            self._size -= self._results.pop(name).size
 
     @staticmethod
     def owns(uri: str) -> bool:
         """Returns whether a URI has the form of the URI of a long result."""
         return uri.startswith(PREFIX)
 
-    def read(self, uri: str, caller: Hashable | None) -> Json | None:
+    def read(self, uri: str, caller: Caller) -> Json | None:
         """Returns a page as the result of `resources/read`, or None if this caller has no page at that URI."""
         name, slash, number = uri[len(PREFIX) :].partition("/")
         self._drop_old()
         stored = self._results.get(name)
-        if stored is None or stored.caller != caller or (slash and not (number.isascii() and number.isdigit())):
+        if stored is None or stored.caller is not caller or (slash and not (number.isascii() and number.isdigit())):
             return None
         index = int(number[:9]) if slash else 1
         if not 1 <= index <= len(stored.pages):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -15,6 +15,7 @@ from mcp_hub.errors import Overloaded
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller, CallerSlot
 from mcp_hub.security.counters import InFlight, TokenBuckets
 
 MAX_IN_FLIGHT: Final = 1024
@@ -142,8 +143,6 @@ LARGE: Final = 64 * 1024
 STALLED: Final = 5.0
 """Seconds without a byte read after which a connection may be dropped, if its memory is needed for others."""
 RETRY_AFTER: Final = 1.0
-MAX_KNOWN: Final = 1024
-"""Shares of callers known by a key that are kept even while they are empty."""
 
 
 class ByteQueue(Protocol):
@@ -272,20 +271,15 @@ class Backlog:
         self.clock = clock
         self.active: set[Share] = set()
         """Shares with something in them; empty ones are removed at the next count."""
-        self._by_key: dict[Hashable, Share] = {}
+        self._shares = CallerSlot(partial(Share, self))
 
     def share(self) -> Share:
         """Returns a new share, for a caller with a session or connection of its own."""
         return Share(self)
 
-    def of(self, key: Hashable) -> Share:
-        """Returns the share of a caller known by a key: the same one as long as something waits in it."""
-        share = self._by_key.get(key)
-        if share is None:
-            if len(self._by_key) >= MAX_KNOWN:
-                self._by_key = {owner: existing for owner, existing in self._by_key.items() if existing in self.active}
-            share = self._by_key[key] = Share(self)
-        return share
+    def of(self, caller: Caller) -> Share:
+        """Returns the share of a caller without a session or connection of its own."""
+        return self._shares.of(caller)
 
     @property
     def waiting(self) -> int:

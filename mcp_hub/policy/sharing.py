@@ -5,13 +5,13 @@ A hub of one process shares nothing, and nothing here suspends its calls.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
+    from mcp_hub.security.callers import Caller
     from mcp_hub.store.shared_bucket import SharedBucket
 
 ChangeKind = Literal["groups", "used", "approved", "pins", "switch", "reload"]
@@ -21,14 +21,6 @@ Publish = Callable[[ChangeKind, str, Any], Awaitable[None]]
 
 Raises CallError while the store cannot be reached.
 """
-
-
-class _Callers(Enum):
-    EVERYBODY = "everybody"
-
-
-EVERYBODY: Final = _Callers.EVERYBODY
-"""Stands for the caller in a change that applies to all callers."""
 
 
 class Sharing(msgspec.Struct):
@@ -47,18 +39,11 @@ class Sharing(msgspec.Struct):
         parts = self.bucket.parts if self.bucket is not None else 1
         return f" (the store is unavailable: one of {parts} replicas allows its share)" if parts > 1 else ""
 
-    async def broadcast(self, kind: ChangeKind, caller: Hashable | None, value: Any) -> None:
-        """Sends a change by a caller to the other replicas. Raises CallError while the store cannot be reached."""
-        name = shared_name(caller)
+    async def broadcast(self, kind: ChangeKind, caller: Caller | None, value: Any) -> None:
+        """Sends a change by a caller to the other replicas; None: it applies to all callers.
+
+        Raises CallError while the store cannot be reached.
+        """
+        name = "" if caller is None else caller.key
         if self.publish is not None and name is not None:
             await self.publish(kind, name, value)
-
-
-def shared_name(caller: Hashable | None) -> str | None:
-    """Returns the name of a caller that all replicas use; None if only this replica serves it."""
-    if isinstance(caller, str):
-        return f"principal {caller}"
-    if caller is EVERYBODY:
-        return ""
-    session_id = getattr(caller, "known_as", None)
-    return None if session_id is None else f"session {session_id}"

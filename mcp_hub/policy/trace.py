@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -41,7 +41,8 @@ from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
-from mcp_hub.security import PEER
+from mcp_hub.security import ANONYMOUS, PEER, Principal
+from mcp_hub.security.callers import SOLE, Caller, label_of
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.transport.background import TaskSet
 
@@ -192,7 +193,7 @@ class Trace(Policy):
         method: str,
         exposed: str,
         era: Era,
-        caller: Hashable | None,
+        caller: Caller,
         reason: str,
         envelope: Envelope | None = None,
     ) -> None:
@@ -202,7 +203,7 @@ class Trace(Policy):
         self._record_refused(method, exposed, era, caller, envelope, facts)
 
     def record_over_quota(
-        self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
+        self, method: str, exposed: str, era: Era, caller: Caller, error: Overloaded, envelope: Envelope
     ) -> None:
         """Records a request above its principal's quota."""
         facts = {"code": error.code, "policy": "quota", "reason": error.message}
@@ -213,27 +214,28 @@ class Trace(Policy):
         if self._write is None and self._tap.sink is None:
             return
         try:
-            self._emit(self._records.of_rejected_connection(facts), None)
+            self._emit(self._records.of_rejected_connection(facts), ANONYMOUS)
         except Exception:
             log.exception("a refusal could not be recorded")
 
-    def record_action(self, caller: Hashable | None, facts: Json) -> None:
-        """Records an action of an administrator on the hub (`RecordBuilder.of_action`)."""
+    def record_action(self, principal: Principal | None, facts: Json) -> None:
+        """Records an action on the hub (`RecordBuilder.of_action`) of an administrator; None: of the hub's program."""
         if self._write is None and self._tap.sink is None:
             return
         try:
-            self._emit(self._records.of_action(caller, facts), caller)
+            label = SOLE.label if principal is None else label_of(principal)
+            self._emit(self._records.of_action(label, facts), principal or ANONYMOUS)
         except Exception:
             log.exception("an action could not be recorded")
 
     def _record_refused(
-        self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
+        self, method: str, exposed: str, era: Era, caller: Caller, envelope: Envelope | None, facts: Json
     ) -> None:
         self._measure("", method, "", "refused", "overloaded" if facts["policy"] == "quota" else "unknown", 0.0)
         if self._write is None and self._tap.sink is None:
             return
         try:
-            self._emit(self._records.of_refusal(method, exposed, era, caller, envelope, facts), caller)
+            self._emit(self._records.of_refusal(method, exposed, era, caller, envelope, facts), caller.principal)
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -287,22 +289,23 @@ class Trace(Policy):
                 if self._write is not None:
                     self._write(record)
                 if self._tap.sink is not None:
-                    self._tap.sink(record, call.caller)
+                    self._tap.sink(record, call.caller.principal)
         except Exception:
             log.exception("a call could not be recorded")
 
     async def _record_large(self, ended: EndedCall, call_outcome: Outcome, arguments: Any) -> None:
         try:
             visible_arguments = await in_thread(self._visible_arguments, ended.call, arguments)
-            self._emit(self._records.of_call(ended, call_outcome, visible_arguments), ended.call.caller)
+            caller = ended.call.caller
+            self._emit(self._records.of_call(ended, call_outcome, visible_arguments), caller.principal)
         except Exception:
             log.exception("a call could not be recorded")
 
-    def _emit(self, record: Json, caller: Hashable | None) -> None:
+    def _emit(self, record: Json, principal: Principal) -> None:
         if self._write is not None:
             self._write(record)
         if self._tap.sink is not None:
-            self._tap.sink(record, caller)
+            self._tap.sink(record, principal)
 
     async def close(self) -> None:
         """Waits until all calls are recorded, for a bounded time. Never raises."""

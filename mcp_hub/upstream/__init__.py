@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from mcp_hub.errors import CallError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.protocol.questions import Asker, CallQuestions, Json
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
 from mcp_hub.transport.background import BACKGROUND
 from mcp_hub.transport.peer import Progress
@@ -188,7 +189,7 @@ class Upstream:
         """The reasons why its lists are incomplete, also those of hubs behind it, one line each, for the user."""
         return [*self.lists.incomplete, *self.nested_hubs.notes]
 
-    def lists_of(self, caller: Hashable | None, kind: Kind) -> RawLists:
+    def lists_of(self, caller: Caller, kind: Kind) -> RawLists:
         """Returns the lists of a caller's own session if it has listed this kind, else those that callers share."""
         own = self.caller_lists.all.get(caller)
         return own if own is not None and kind in own.items else self.lists
@@ -357,8 +358,8 @@ class Upstream:
             raise self.messages.unavailable(self.error)
         return self.agreement
 
-    async def forward_notification(self, caller: Hashable | None, method: str) -> None:
-        """Passes a client's notification to the client's own session, if it has one. None: the hub's only client."""
+    async def forward_notification(self, caller: Caller, method: str) -> None:
+        """Passes a client's notification to the client's own session, if it has one."""
         if (session := self._existing(caller)) is not None:
             await session.announce(method)
 
@@ -367,18 +368,17 @@ class Upstream:
         sessions = (self.session, *self.era_sessions.open)
         await asyncio.gather(*(session.log_from(level) for session in sessions if session is not None))
 
-    def forget(self, caller: Hashable) -> None:
-        """Ends the own session of a caller that is gone, if it has one."""
-        self._continuity.forget(caller)
-        self.own_sessions.forget(caller)
-        self.caller_lists.forget(caller)
+    def drop(self, caller: Caller) -> None:
+        """Ends the own sessions of a caller that stays, and drops what came of them."""
+        for part in (self._continuity, self.own_sessions, self.caller_lists):
+            part.drop(caller)
 
     async def request(
         self,
         method: str,
         params: Json,
         *,
-        caller: Hashable | None = None,
+        caller: Caller = SOLE,
         era: Era | None = None,
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
@@ -391,7 +391,7 @@ class Upstream:
         A request that was certainly not executed is sent once more on a new connection; any other is never repeated.
 
         Args:
-            caller: chooses the session where the server has one per caller; None: the shared one.
+            caller: chooses the session where the server has one per caller; the sole client has the shared one.
             era: the caller's era, used with a shared server that has both eras; None: any era.
             asker: the client that the server may ask because of this request; `questions`: the record of what it asks.
             on_log: takes the log messages that this request causes.
@@ -421,7 +421,7 @@ class Upstream:
 
         for repeated in (False, True):
             try:
-                if self.server.session == "shared" or (caller is None and self.server.session == "client"):
+                if self.server.session == "shared" or (caller is SOLE and self.server.session == "client"):
                     ready = self.session
                     session = ready if ready is not None and not ready.lost.is_set() else await self.connected()
                     if era is None or session.era == era or not session.may_have_other_era:
@@ -440,22 +440,22 @@ class Upstream:
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():
-                    self._continuity.forget(caller)  # the error itself reports the lost session
+                    self._continuity.drop(caller)  # the error itself reports the lost session
                     raise self.messages.call_error(error) from None
         if not isinstance(result, dict):
             raise self.messages.not_an_object(method)
         return UpstreamResult(result, session.era)
 
     @contextlib.asynccontextmanager
-    async def _session_for(self, caller: Hashable | None) -> AsyncIterator[UpstreamSession]:
+    async def _session_for(self, caller: Caller | None) -> AsyncIterator[UpstreamSession]:
         if self.server.session != "client" or caller is None:  # a session of a single call would end at once
             yield await self.connected()
             return
         async with self.own_sessions.of(caller) as session:
             yield session
 
-    def _existing(self, caller: Hashable | None) -> UpstreamSession | None:
-        return self.session if caller is None else self.own_sessions.existing(caller)
+    def _existing(self, caller: Caller | None) -> UpstreamSession | None:
+        return self.session if caller is None or caller is SOLE else self.own_sessions.existing(caller)
 
     async def connected(self) -> UpstreamSession:
         """Returns the shared session, and connects first where needed. Raises CallError."""

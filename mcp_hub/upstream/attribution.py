@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 from mcp_hub.catalog import resource_uris
@@ -26,7 +26,7 @@ from mcp_hub.protocol.questions import (
     QuestionRules,
     forwarded_capabilities,
 )
-from mcp_hub.security import ANONYMOUS
+from mcp_hub.security.callers import SOLE, Caller, CallerSlot
 from mcp_hub.security.counters import InFlight
 from mcp_hub.security.lru import Lru
 from mcp_hub.transport.background import set_within
@@ -36,8 +36,8 @@ CARRIER_WAIT: Final = 5.0
 """Seconds a question waits until its caller has no more open requests than questions, so that each carries its own."""
 CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the only client to introduce itself with its era and capabilities."""
-MAX_CLIENTS: Final = 10_000
-"""Clients that are registered before the oldest principal, which never leaves, is forgotten."""
+MAX_ROOTS: Final = 10_000
+"""Roots of clients that are remembered for one server."""
 ROOTS_WAIT: Final = 0.1
 """Seconds that a server has to ask for the client's roots, and then to apply them, before its first call."""
 ROOTS_ANSWER: Final = 10.0
@@ -54,10 +54,10 @@ OnLog = Callable[[Json], None]
 
 
 class ClientRegistry:
-    """The clients that servers may ask, by the key of their calls. None is the key of the only client, on stdio.
+    """The clients that servers may ask.
 
-    `expected`: whether the hub serves such an only client, so that it makes sense to wait for it. `uris` translates
-    URIs between clients and servers; `sees(key, server)` says whether anything of a server is visible to a client.
+    `expected`: whether the hub serves a sole client, so that it makes sense to wait for it. `uris` translates URIs
+    between clients and servers; `sees(caller, server)` says whether anything of a server is visible to a client.
     """
 
     def __init__(
@@ -65,48 +65,41 @@ class ClientRegistry:
         *,
         expected: bool,
         uris: UriTranslator | None = None,
-        sees: Callable[[Hashable | None, str], bool] = lambda key, server: True,
+        sees: Callable[[Caller, str], bool] = lambda caller, server: True,
     ) -> None:
         self.expected = expected
         self.uris: UriTranslator = uris or UnchangedUris()
         self._sees = sees
-        self._askers: dict[Hashable | None, Asker] = {}
+        self._askers = CallerSlot[Asker]()
         self.shown_roots: dict[str, set[str]] = {}
-        """Server -> the URIs of clients' roots that it was told, at most MAX_CLIENTS."""
+        """Server -> the URIs of clients' roots that it was told, at most MAX_ROOTS."""
         self._introduced = asyncio.Event()
         self._sole_era: Era | None = None
 
-    def introduce(self, key: Hashable | None, asker: Asker | None, era: Era) -> None:
+    def introduce(self, caller: Caller, asker: Asker | None, era: Era) -> None:
         """Registers a client and its Asker; None: the client is connected, but can be asked only within a call."""
         if asker is not None:
-            self._askers.pop(key, None)
-            self._askers[key] = asker  # the newest is the last
-            if len(self._askers) > MAX_CLIENTS:
-                self._askers.pop(next((key for key in self._askers if isinstance(key, str)), key))
-        if key is None:
+            self._askers[caller] = asker
+        if caller is SOLE:
             self._sole_era = era
             self._introduced.set()
-
-    def forget(self, key: Hashable | None) -> None:
-        """Removes a client that is gone."""
-        self._askers.pop(key, None)
 
     def note_roots(self, server: str, roots: Any) -> None:
         """Notes the roots that a server was told."""
         shown = self.shown_roots.setdefault(server, set())
         for root in roots if isinstance(roots, list) else ():
-            if isinstance(root, dict) and isinstance(uri := root.get("uri"), str) and len(shown) < MAX_CLIENTS:
+            if isinstance(root, dict) and isinstance(uri := root.get("uri"), str) and len(shown) < MAX_ROOTS:
                 shown.add(uri)
 
-    def hear(self, message: Json, server: str, key: Hashable | None) -> None:
+    def hear(self, message: Json, server: str, caller: Caller) -> None:
         """Passes a server's log message that belongs to no call on to a client, if the server is visible to it."""
-        asker = self._askers.get(key)
-        if asker is not None and self._sees(key, server):
+        asker = self._askers.get(caller)
+        if asker is not None and self._sees(caller, server):
             asker.hear(message)
 
-    def of(self, key: Hashable | None) -> Asker | None:
+    def of(self, caller: Caller) -> Asker | None:
         """Returns the Asker of a client; None if it cannot be asked."""
-        return self._askers.get(key)
+        return self._askers.get(caller)
 
     async def shared_capabilities(self, server: Server) -> Json:
         """Returns the capabilities to declare on a shared session.
@@ -117,18 +110,16 @@ class ClientRegistry:
         if not self.expected:
             return {} if server.session == "client" else declared_for_all(server)
         await self._sole_introduced()
-        return rules.filter_capabilities(self._declared(None))
+        return rules.filter_capabilities(self._declared(SOLE))
 
-    async def own_capabilities(self, server: Server, key: Hashable | None) -> Json:
+    async def own_capabilities(self, server: Server, caller: Caller) -> Json:
         """Returns the capabilities to declare on a session that belongs to one client alone."""
-        return (
-            await self.shared_capabilities(server)
-            if key is None
-            else rules_of(server).filter_capabilities(self._declared(key))
-        )
+        if caller is SOLE:
+            return await self.shared_capabilities(server)
+        return rules_of(server).filter_capabilities(self._declared(caller))
 
-    def _declared(self, key: Hashable | None) -> Json:
-        asker = self._askers.get(key)
+    def _declared(self, caller: Caller) -> Json:
+        asker = self._askers.get(caller)
         return forwarded_capabilities(asker.capabilities, "handshake") if asker is not None else {}
 
     async def sole_era(self) -> Era | None:
@@ -222,23 +213,18 @@ def rules_of(server: Server) -> QuestionRules:
     return QuestionRules(server.id, server.allow, server.max_questions)
 
 
-_NO_CALLER: Final = object()
-_SEVERAL_CALLERS: Final = object()
+_SEVERAL: Final = Caller(label="several")
+"""Stands for the only caller of a session that has served several."""
 
-
-class _AnonymousProgram(NamedTuple):
-    """One of the programs that share the anonymous key."""
-
-    key: Hashable | None
-    program: str
+_Client = tuple[Caller, str]
+"""A caller, and the program that sends its calls where the anonymous principal is several programs, else ""."""
 
 
 class AttributedCall(Cause):
     """A call on a session. It runs within its `with` block, and perhaps longer if it is given up there."""
 
-    key: Hashable | None
-    client: Hashable | None
-    """Whose call it is: its key, or an `_AnonymousProgram`."""
+    client: _Client
+    """Whose call it is."""
     asker: Asker | None
     on_log: OnLog | None
     questions: CallQuestions | None
@@ -270,22 +256,22 @@ def declared_for_all(server: Server) -> Json:
 class CallAttribution:
     """Attributes a server's messages on one session to the calls that run on it.
 
-    `key` is the session's client; None if the hub has only one client, or the session serves several. `shared` says
-    whether other clients may cause messages on this session, too.
+    `caller` is the session's client; None if the session serves several. A user of the live page may use the session
+    of the sole client, too.
     """
 
-    def __init__(self, server: Server, key: Hashable | None, clients: ClientRegistry, *, shared: bool) -> None:
+    def __init__(self, server: Server, caller: Caller | None, clients: ClientRegistry) -> None:
         self._server = server
-        self._key = key
+        self._caller = caller
         self._clients = clients
-        self._shared = shared
+        self._shared = caller is None
         self._rules = rules_of(server)
         self.running: list[AttributedCall] = []
-        self._given_up = InFlight[Hashable | None]()
+        self._given_up = InFlight[_Client]()
         """Calls that the server may still work on although nobody waits for them, by caller."""
-        self._sole_caller: Hashable | None = _NO_CALLER if shared else key
-        """The only caller that this session has ever served. A message may come late, so after a second caller only
-        messages on the stream of a call can be attributed."""
+        self._only = caller
+        """The only caller that this session has ever served; None: none yet. A message may come late, so after a second
+        caller, `_SEVERAL`, only messages on the stream of a call can be attributed."""
         self.elicitations = UrlElicitations(server.id)
         self.first_roots = FirstRoots() if server.origin == "mcp" else None
         """None: the hub's own server, which asks for nothing."""
@@ -296,7 +282,7 @@ class CallAttribution:
 
     def call(
         self,
-        key: Hashable | None,
+        caller: Caller,
         asker: Asker | None,
         on_log: OnLog | None = None,
         questions: CallQuestions | None = None,
@@ -309,10 +295,9 @@ class CallAttribution:
             questions: the record of the questions it causes.
             program: tells apart anonymous clients, which share a session (`Envelope.program`).
         """
-        if key != self._sole_caller:
-            self.add_caller(key)
-        client = _AnonymousProgram(key, program) if program and key == ANONYMOUS else key
-        return AttributedCall(key, client, asker, on_log, questions, self)
+        if caller is not self._only:
+            self.add_caller(caller)
+        return AttributedCall((caller, program if caller.is_several else ""), asker, on_log, questions, self)
 
     def error_for_caller(
         self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
@@ -332,25 +317,25 @@ class CallAttribution:
             ]
         return UpstreamAnswered(admitted)
 
-    def add_caller(self, key: Hashable | None) -> None:
+    def add_caller(self, caller: Caller) -> None:
         """Notes that the session serves this client from now on."""
-        if key != self._key:
+        if caller is not self._caller:
             self._shared = True  # a user of the live page, in addition to the only client over stdio
         if self._shared:
-            self._sole_caller = key if self._sole_caller in (_NO_CALLER, key) else _SEVERAL_CALLERS
+            self._only = caller if self._only in (None, caller) else _SEVERAL
 
-    def given_up(self, key: Hashable | None) -> None:
+    def given_up(self, client: _Client) -> None:
         """Notes that a call of this client has ended without an answer, so that the server may still work on it."""
-        full = len(self._given_up) >= MAX_GIVEN_UP and key not in self._given_up
-        self._given_up[_SEVERAL_CALLERS if full else key] += 1
+        full = len(self._given_up) >= MAX_GIVEN_UP and client not in self._given_up
+        self._given_up[(_SEVERAL, "") if full else client] += 1
 
-    def answered_late(self, key: Hashable | None) -> None:
+    def answered_late(self, client: _Client) -> None:
         """Notes that the server has answered a call of this client that was given up."""
-        self._given_up.leave(key)
+        self._given_up.leave(client)
 
     @property
-    def _callers(self) -> set[Hashable | None]:
-        """The callers whose calls the server may be working on."""
+    def _clients_at_work(self) -> set[_Client]:
+        """The clients whose calls the server may be working on."""
         return {call.client for call in self.running} | self._given_up.keys()
 
     def pass_log(self, message: Json, cause: Cause | None) -> None:
@@ -364,15 +349,15 @@ class CallAttribution:
             if cause.on_log is not None:
                 cause.on_log(message)
             return
-        if self._sole_caller in (_NO_CALLER, _SEVERAL_CALLERS) or (cause is not None and self._shared):
+        if self._only is None or self._only is _SEVERAL or (cause is not None and self._shared):
             return
-        if len(self._callers) > 1:
+        if len(self._clients_at_work) > 1:
             return  # several anonymous programs
         handlers = [call.on_log for call in self.running if call.on_log is not None]
-        if handlers and (len(self.running) == 1 or self._sole_caller is None):
+        if handlers and (len(self.running) == 1 or self._only is SOLE):
             handlers[-1](message)
         else:
-            self._clients.hear(message, self._server.id, self._sole_caller)
+            self._clients.hear(message, self._server.id, self._only)
 
     async def answer(self, method: str, params: Json, cause: Cause | None = None) -> Json:
         """Passes a server's request on to the client that caused it and returns the client's result.
@@ -397,28 +382,28 @@ class CallAttribution:
 
     async def _put(self, method: str, params: Json, cause: Cause | None) -> Json:
         """Passes one of the server's questions on. Raises as `answer`."""
-        caller = cause if isinstance(cause, AttributedCall) and cause.asker is not None else None
-        questions = self._questions(caller)
+        call = cause if isinstance(cause, AttributedCall) and cause.asker is not None else None
+        questions = self._questions(call)
         self._rules.check_allowed(method, questions)
-        callers = self._callers
+        clients = self._clients_at_work
         while True:
-            if caller is None and (cause is None or not self._shared):
+            if call is None and (cause is None or not self._shared):
                 await self._wait_for_carriers()
             # The question was there before whoever has begun to call since then.
-            key, asker = self._asker(method, cause, callers) if caller is None else (caller.key, caller.asker)
+            caller, asker = self._asker(method, cause, clients) if call is None else (call.client[0], call.asker)
             assert asker is not None
-            questions = self._questions(caller)
+            questions = self._questions(call)
             sent, entry = self._rules.admit(method, params, asker.capabilities, questions)
             asyncio.get_running_loop().call_soon(self.carriers_changed.set)  # by then the call is parked, if it can be
-            exposed = partial(self._clients.uris.exposed, key, self._server.id)
+            exposed = partial(self._clients.uris.exposed, caller, self._server.id)
             sent = resource_uris.in_question(method, self.elicitations.register(sent, asker), exposed)
             try:
                 answer = await questions.answer_of(asker, method, sent, entry)
             except CarrierEnded:
-                if caller is not None:
+                if call is not None:
                     raise ProtocolError(INVALID_REQUEST, f"The call that caused this {method} has ended.") from None
                 continue  # it was a question of another call
-            return resource_uris.in_answer(answer, partial(self._clients.uris.original, key, self._server.id))
+            return resource_uris.in_answer(answer, partial(self._clients.uris.original, caller, self._server.id))
 
     async def _wait_for_carriers(self) -> None:
         """Waits up to CARRIER_WAIT until no modern caller has more open calls than questions that wait for one."""
@@ -436,13 +421,13 @@ class CallAttribution:
         finally:
             self._waiting_count -= 1
 
-    def _questions(self, caller: AttributedCall | None) -> CallQuestions:
+    def _questions(self, call: AttributedCall | None) -> CallQuestions:
         """Returns the record in which a question is counted: that of its call, if the call is known.
 
         Otherwise it is the record of any running call that may ask more, if all calls have the same caller. If no call
         has a record, it is a new one.
         """
-        calls = [caller] if caller else self.running if len(self._callers) == 1 else []
+        calls = [call] if call else self.running if len(self._clients_at_work) == 1 else []
         records = [call.questions for call in calls if call.questions is not None]
         default = records[0] if records else CallQuestions()
         return next((record for record in records if record.count < self._rules.limit), default)
@@ -450,34 +435,34 @@ class CallAttribution:
     def _too_many_carriers(self) -> bool:
         """Returns whether a modern caller has more open requests than there are questions that wait for one."""
         open_count = sum(call.asker is not None and call.asker.parked is False for call in self.running)
-        return len(self._callers) == 1 and open_count > self._waiting_count
+        return len(self._clients_at_work) == 1 and open_count > self._waiting_count
 
-    def _asker(self, method: str, cause: Cause | None, callers: set[Hashable | None]) -> tuple[Hashable | None, Asker]:
-        """Returns the key and the Asker of the client to ask. Raises ProtocolError if the client is uncertain.
+    def _asker(self, method: str, cause: Cause | None, clients: set[_Client]) -> tuple[Caller, Asker]:
+        """Returns the client to ask and its Asker. Raises ProtocolError if the client is uncertain.
 
         Args:
-            callers: those whose calls the server may have been working on when it asked.
+            clients: those whose calls the server may have been working on when it asked.
         """
-        session_asker = self._clients.of(self._key) if self._sole_caller is not _SEVERAL_CALLERS else None
+        own = self._caller if self._only is not _SEVERAL else None
+        session_asker = self._clients.of(own) if own is not None else None
         unknown = ProtocolError(INVALID_REQUEST, f"This {method} cannot be attributed to one client, so it is refused.")
         if self._shared and cause is not None:
             raise unknown
-        keys = callers | self._callers
-        if len(keys) == 1:
-            (client,) = keys
-            key = client.key if isinstance(client, _AnonymousProgram) else client
+        clients = clients | self._clients_at_work
+        if len(clients) == 1:
+            ((caller, _),) = clients
             askers = [call.asker for call in self.running]
             open_askers = [asker for asker in askers if asker is None or not asker.parked]
             if len(open_askers) == 1 and open_askers[0] is not None:
-                return key, open_askers[0]  # on the stream of the call that caused it
+                return caller, open_askers[0]  # on the stream of the call that caused it
             parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
             if parked is not None and not open_askers:
-                return key, parked  # its next request answers the first question, and its result carries this one
+                return caller, parked  # its next request answers the first question, and its result carries this one
             # A parked call may have been abandoned, so an open one comes first.
             carriers = [asker for asker in open_askers if asker is not None and asker.parked is False]
             any_asker = next((asker for asker in (*carriers, session_asker, *open_askers, *askers) if asker), None)
             if any_asker is not None:
-                return key, any_asker
-        if not keys and session_asker is not None:
-            return self._key, session_asker
+                return caller, any_asker
+        if not clients and own is not None and session_asker is not None:
+            return own, session_asker
         raise unknown

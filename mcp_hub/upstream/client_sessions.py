@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.protocol.questions import Json, forwarded_capabilities
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.callers import Caller, CallerSlot
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.list_store import ListRefresher, RawLists
 from mcp_hub.upstream.session import Agreement, UpstreamSession
@@ -27,7 +27,7 @@ _RETRY_AFTER: Final = 60.0
 MAX_CALLERS: Final = 1000
 """Callers whose last session, or the lists of whose own session, are kept; the oldest are forgotten."""
 
-_Key = tuple[Hashable | None, bytes]
+_Key = tuple[Caller, bytes]
 """A caller, and the client capabilities that were declared to the server, as JSON."""
 
 
@@ -58,6 +58,8 @@ class ClientSessionPool:
         self._pool: SessionPool[_Key] = SessionPool(
             server.idle, lambda: messages.unavailable(None), lambda key: subscriptions.has(key[0])
         )
+        self._callers = CallerSlot[bool](end=self._end)
+        """Those that have had a session of the pool."""
         self._single: SessionPool[object] = SessionPool(server.idle, lambda: messages.unavailable(None))
         """The sessions of single calls, so that they end with the others."""
 
@@ -65,7 +67,7 @@ class ClientSessionPool:
         return len(self._pool)
 
     def of(
-        self, caller: Hashable | None, capabilities: Json | None = None
+        self, caller: Caller, capabilities: Json | None = None
     ) -> contextlib.AbstractAsyncContextManager[UpstreamSession]:
         """Lends the caller's session for the block, and opens one if there is none.
 
@@ -80,14 +82,15 @@ class ClientSessionPool:
         key = self._key(caller, capabilities)
         if not self._pool.has(key):
             self._make_room()
+            self._callers[caller] = True
         return self._pool.lend(key, partial(self._open, caller, capabilities))
 
-    def _key(self, caller: Hashable | None, capabilities: Json | None) -> _Key:
+    def _key(self, caller: Caller, capabilities: Json | None) -> _Key:
         if capabilities is None:
-            return next((key for key in self._pool.keys if key[0] == caller), (caller, b""))
+            return next((key for key in self._pool.keys if key[0] is caller), (caller, b""))
         return caller, encode(capabilities) if capabilities else b""
 
-    def existing(self, caller: Hashable) -> UpstreamSession | None:
+    def existing(self, caller: Caller) -> UpstreamSession | None:
         """Returns the caller's session if it is open."""
         return self._pool.existing(self._key(caller, None))
 
@@ -97,7 +100,7 @@ class ClientSessionPool:
             text = f"{id!r} has sessions of {limit} other callers open (setting: servers.{id}.max_sessions)."
             raise Overloaded(text, server=id, retry_after=_RETRY_AFTER)
 
-    async def _open(self, caller: Hashable | None, capabilities: Json | None) -> UpstreamSession:
+    async def _open(self, caller: Caller, capabilities: Json | None) -> UpstreamSession:
         agreement = self._negotiated()
         try:
             session = await self._opener.open_own(
@@ -113,9 +116,12 @@ class ClientSessionPool:
             session.watch_for_changes()
         return session
 
-    def forget(self, caller: Hashable) -> None:
-        """Ends the sessions of a caller that is gone, in the background."""
-        for key in [key for key in self._pool.keys if key[0] == caller]:
+    def drop(self, caller: Caller) -> None:
+        """Ends the sessions of a caller, in the background."""
+        self._callers.drop(caller)
+
+    def _end(self, caller: Caller, _: bool) -> None:
+        for key in [key for key in self._pool.keys if key[0] is caller]:
             self._pool.end(key)
 
     async def close(self) -> None:
@@ -123,9 +129,9 @@ class ClientSessionPool:
         await asyncio.gather(self._pool.close(), self._single.close())
 
 
-def told_capabilities(agreement: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
+def told_capabilities(agreement: Agreement | None, caller: Caller, envelope: Envelope | None) -> Json | None:
     """Returns the client capabilities to declare to a handshake server for a modern caller; None in all other cases."""
-    if envelope is None or not isinstance(caller, str) or agreement is None or agreement.era == "modern":
+    if envelope is None or not caller.is_principal or agreement is None or agreement.era == "modern":
         return None
     return forwarded_capabilities(envelope.capabilities, "handshake")
 
@@ -137,9 +143,9 @@ class SessionContinuity:
         self.needed = server.browser
         """Whether the server's sessions have a state; if not, `check` must not be called."""
         self._messages = messages
-        self._last: Lru[Hashable | None, UpstreamSession] = Lru(MAX_CALLERS)
+        self._last = CallerSlot[UpstreamSession](bound=MAX_CALLERS)
 
-    def check(self, caller: Hashable | None, session: UpstreamSession, method: str) -> None:
+    def check(self, caller: Caller, session: UpstreamSession, method: str) -> None:
         """Notes the session of a tool call; ignores other methods.
 
         Raises:
@@ -154,12 +160,12 @@ class SessionContinuity:
 
     def inherit(self, former: SessionContinuity) -> None:
         """Takes over the remembered sessions of the upstream that was replaced."""
-        if self.needed:
-            self._last.update(former._last)
+        for caller, session in former._last.items() if self.needed else ():
+            self._last[caller] = session
 
-    def forget(self, caller: Hashable | None) -> None:
-        """Forgets a caller that is gone, or that already got an error about the lost session."""
-        self._last.pop(caller, None)
+    def drop(self, caller: Caller) -> None:
+        """Forgets the session of a caller that already got an error about its loss, or whose session was ended."""
+        self._last.drop(caller)
 
 
 class CallerLists:
@@ -171,12 +177,12 @@ class CallerLists:
     def __init__(self, server: Server, changed: Callable[[], None]) -> None:
         self._server = server
         self._changed = changed
-        self.all: dict[Hashable | None, RawLists] = {}
-        """By caller: the lists of its own session, as far as they were fetched. Only this class changes it."""
-        self._sessions: dict[Hashable | None, UpstreamSession] = {}
-        self._refreshers: dict[Hashable | None, ListRefresher] = {}
+        self.all = CallerSlot[RawLists](end=self._ended)
+        """The lists of each caller's own session, as far as they were fetched. Only this class changes it."""
+        self._sessions = CallerSlot[UpstreamSession]()
+        self._refreshers = CallerSlot[ListRefresher](end=lambda caller, refresher: refresher.cancel())
 
-    def follow(self, caller: Hashable | None, session: UpstreamSession) -> None:
+    def follow(self, caller: Caller, session: UpstreamSession) -> None:
         """Keeps the lists of a caller's new session up to date.
 
         They are fetched only if client capabilities were declared to the server, or when it announces a change. Until
@@ -187,7 +193,7 @@ class CallerLists:
         if len(self._sessions) > MAX_CALLERS:  # principals never leave
             ended = next((key for key, former in self._sessions.items() if former.lost.is_set()), None)
             if ended is not None:
-                self.forget(ended)
+                self.drop(ended)
         refresher = self._refreshers.get(caller)
         if refresher is None:
             fetch = partial(self._fetch, caller)
@@ -197,26 +203,25 @@ class CallerLists:
             refresher.soon(set(KINDS), 0.0)
         session.watch_for_changes(partial(refresher.soon, set(KINDS)))
 
-    def notified(self, caller: Hashable | None, method: str, params: Json) -> None:
+    def notified(self, caller: Caller, method: str, params: Json) -> None:
         """Handles a notification on a caller's session."""
         refresher = self._refreshers.get(caller)
         if refresher is not None:
             refresher.notified(method)
 
-    def forget(self, caller: Hashable | None) -> None:
-        """Drops the lists of a caller that is gone."""
-        self._sessions.pop(caller, None)
-        refresher = self._refreshers.pop(caller, None)
-        if refresher is not None:
-            refresher.cancel()
-        if self.all.pop(caller, None) is not None:
-            self._changed()
+    def drop(self, caller: Caller) -> None:
+        """Drops the lists of a caller."""
+        for slot in (self._sessions, self._refreshers, self.all):
+            slot.drop(caller)
+
+    def _ended(self, caller: Caller, lists: RawLists) -> None:
+        self._changed()
 
     def items(self, kind: Kind) -> list[Any]:
         """Returns all items of a kind that are in any caller's list."""
         return [item for lists in self.all.values() for item in lists.items.get(kind, ())]
 
-    async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> set[Kind]:
+    async def _fetch(self, caller: Caller, session: UpstreamSession, kinds: set[Kind]) -> set[Kind]:
         lists = self.all.get(caller) or RawLists(self._server)
         unasked = session.agreement.unasked  # the shared session asks for these
         ordered = [kind for kind in KINDS if kind in kinds and kind not in unasked]

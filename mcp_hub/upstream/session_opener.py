@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from mcp_hub.errors import HubError, UpstreamAnswered
 from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Era
 from mcp_hub.protocol.kinds import PRESETS
 from mcp_hub.protocol.questions import ELICITATION_COMPLETE, TASK_CHANGED, WATCHED_TASK, Json
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.transport import Link, LinkError, LinkLost
 from mcp_hub.transport.peer import Cause, Peer
@@ -29,7 +29,7 @@ from mcp_hub.upstream.session import Agreement, UpstreamSession
 
 Notified = Callable[[str, Json, Cause | None], None]
 """Takes a notification: its method, its params, and the call on whose stream it came."""
-OnUpdated = Callable[[Hashable | None, Json], None]
+OnUpdated = Callable[[Caller | None, Json], None]
 OnNotification = Callable[[str, Json], None]
 """Takes a notification that is about the lists: its method and its params."""
 CONNECT_ERRORS: Final = (HubError, LinkError, NoAgreement, TimeoutError)
@@ -57,8 +57,8 @@ class HubSide(msgspec.Struct, frozen=True):
 class SessionOpener:
     """Opens the sessions of one upstream.
 
-    `updated(key, params)` handles changes of resources; the key is that of the session's caller, None if the session
-    is shared. `messages` redacts texts from the server. `health` monitors every session.
+    `updated(caller, params)` handles changes of resources; the caller is the session's, None if the session is shared.
+    `messages` redacts texts from the server. `health` monitors every session.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SessionOpener:
         Raises:
             LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
         """
-        attribution = CallAttribution(self._server, None, self._clients, shared=not self._clients.expected)
+        attribution = CallAttribution(self._server, SOLE if self._clients.expected else None, self._clients)
         capabilities = partial(self._clients.shared_capabilities, self._server)
         entry = self._server
         if beside is not None:
@@ -106,7 +106,7 @@ class SessionOpener:
         return session
 
     async def open_own(
-        self, previous: Agreement | None, caller: Hashable | None, declared: Json | None, notified: OnNotification
+        self, previous: Agreement | None, caller: Caller, declared: Json | None, notified: OnNotification
     ) -> UpstreamSession:
         """Opens a session for one caller alone.
 
@@ -122,16 +122,18 @@ class SessionOpener:
             return declared if declared is not None else await self._clients.own_capabilities(self._server, caller)
 
         async def client_era() -> Era | None:
-            return await self._clients.sole_era() if caller is None else _era_of(caller)
+            return (
+                await self._clients.sole_era() if caller is SOLE else "modern" if caller.is_principal else "handshake"
+            )
 
-        attribution = CallAttribution(self._server, caller, self._clients, shared=False)
+        attribution = CallAttribution(self._server, caller, self._clients)
         entry = _entry_for(self._server, caller)
         return await self._open(entry, caller, attribution, capabilities, client_era, notified, previous)
 
     async def _open(
         self,
         entry: Server,
-        caller: Hashable | None,
+        caller: Caller | None,
         attribution: CallAttribution,
         capabilities: ClientCapabilities,
         client_era: ClientEra,
@@ -160,7 +162,7 @@ class SessionOpener:
         return session
 
     def _notification_handler(
-        self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
+        self, caller: Caller | None, attribution: CallAttribution, notified: OnNotification
     ) -> Notified:
         def handle(method: str, params: Json, cause: Cause | None) -> None:
             if method == UPDATED:
@@ -193,7 +195,7 @@ def _late(side: HubSide, server: Server) -> LinkError:
     return error
 
 
-def _entry_for(server: Server, caller: Hashable) -> Server:
+def _entry_for(server: Server, caller: Caller) -> Server:
     """Returns the server's entry for the session of one caller, with a separate browser profile.
 
     Only principals get a profile that is kept: a client session of the handshake era never returns, and no other
@@ -201,16 +203,9 @@ def _entry_for(server: Server, caller: Hashable) -> Server:
     """
     if server.profile is None:
         return server
-    own = None
-    if isinstance(caller, str):
-        digest = hashlib.sha256(caller.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        own = server.profile.with_name(f"{server.profile.name}-callers") / digest
+    name = caller.directory
+    own = server.profile.with_name(f"{server.profile.name}-callers") / name if name is not None else None
     return server.model_copy(update={"profile": own})
-
-
-def _era_of(caller: Hashable) -> Era:
-    """Returns the era of a caller that has its own session: only callers of the modern era are principals (strings)."""
-    return "modern" if isinstance(caller, str) else "handshake"
 
 
 # --- opening ---------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ async def sign_in(server: Server, tokens: UpstreamTokens) -> None:
 
 async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
     children, clients = Children(), ClientRegistry(expected=False)
-    attribution = CallAttribution(server, None, clients, shared=True)
+    attribution = CallAttribution(server, None, clients)
     info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
     side = HubSide(info, lambda method, params, cause: None, attribution, no_capabilities, clients.sole_era)
     session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)

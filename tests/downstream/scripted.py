@@ -12,13 +12,14 @@ from typing import Any
 
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import Caller, Send
+from mcp_hub.downstream import Connection, Send
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ClientAnswered, ProtocolError
 from mcp_hub.policy.quotas import Backlog
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Raw
+from mcp_hub.security.callers import Callers
 from tests.downstream.fronts import FRONTS, HANG_BOUND, serve_by_uvicorn
 
 REGIONAL = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
@@ -30,13 +31,13 @@ class ScriptedDispatcher:
     def __init__(self) -> None:
         self.tools_list: Raw | None = None
         """The result of `tools/list`, as catalogs give it."""
-        self.callers: list[Caller] = []
-        """The callers of the requests that arrived."""
+        self.connections: list[Connection] = []
+        """The connections of the requests that arrived."""
         self.methods: list[str] = []
         """The methods of the requests that arrived."""
         self.notifications: list[str] = []
-        self.joined: list[Caller] = []
-        self.left: list[Caller] = []
+        self.joined: list[Connection] = []
+        self.left: list[Connection] = []
         self.started = asyncio.Event()
         """A `hang` or `wait` has begun."""
         self.cancelled = asyncio.Event()
@@ -49,6 +50,7 @@ class ScriptedDispatcher:
         self.refusals: list[dict[str, Any]] = []
         """The records of requests that were refused before they had a caller."""
         self.hub = SimpleNamespace(
+            callers=Callers(),
             entry=lambda kind, name, caller: tools.get(name),
             record_stranger=self.refusals.append,
             forget=lambda principal: None,
@@ -57,51 +59,53 @@ class ScriptedDispatcher:
     def over_network(self) -> None:
         """There are no servers behind it."""
 
-    def join(self, caller: Caller) -> None:
-        self.joined.append(caller)
+    def join(self, connection: Connection) -> None:
+        self.joined.append(connection)
 
-    def leave(self, caller: Caller) -> None:
-        self.left.append(caller)
-        caller.cancel_all()
+    def leave(self, connection: Connection) -> None:
+        self.left.append(connection)
+        connection.cancel_all()
 
     def close(self) -> None:
         self.closing.set()
 
-    def notification(self, caller: Caller, message: dict[str, Any]) -> None:
+    def notification(self, connection: Connection, message: dict[str, Any]) -> None:
         self.notifications.append(message["method"])
         if message["method"] == "notifications/initialized":
-            caller.initialized = True
+            connection.initialized = True
         elif message["method"] == eras.CANCELLED:
-            caller.cancel(message["params"]["requestId"])
+            connection.cancel(message["params"]["requestId"])
 
-    async def answer(self, caller: Caller, message: dict[str, Any], send: Send, era: eras.Era) -> dict[str, Any]:
+    async def answer(
+        self, connection: Connection, message: dict[str, Any], send: Send, era: eras.Era
+    ) -> dict[str, Any]:
         self.methods.append(message["method"])
-        self.callers.append(caller)
+        self.connections.append(connection)
         task = asyncio.current_task()
         assert task is not None
-        caller.in_flight[message["id"]] = task
+        connection.in_flight[message["id"]] = task
         try:
-            member = await self._member(caller, message, send)
+            member = await self._member(connection, message, send)
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
         finally:
-            caller.in_flight.pop(message["id"], None)
+            connection.in_flight.pop(message["id"], None)
         return {"jsonrpc": "2.0", "id": message["id"], **member}
 
-    def answer_malformed(self, caller: Caller, request_id: Any = None) -> dict[str, Any]:
+    def answer_malformed(self, connection: Connection, request_id: Any = None) -> dict[str, Any]:
         error = {"code": INVALID_REQUEST, "message": "Not a JSON-RPC message."}
         return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
-    async def _member(self, caller: Caller, message: dict[str, Any], send: Send) -> dict[str, Any]:
+    async def _member(self, connection: Connection, message: dict[str, Any], send: Send) -> dict[str, Any]:
         method, params = message["method"], message.get("params") or {}
         modern = eras.era_of(message) == "modern"
         complete = {"resultType": "complete"} if modern else {}
         capabilities = {"tools": {"listChanged": True}}
         if method == "initialize":
-            caller.protocol_version = eras.negotiated_revision(params.get("protocolVersion"))
+            connection.protocol_version = eras.negotiated_revision(params.get("protocolVersion"))
             info = {"name": "scripted", "version": "0"}
-            version = caller.protocol_version
+            version = connection.protocol_version
             return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}}
         if method == eras.DISCOVER:
             versions = [*eras.MODERN_REVISIONS, *eras.HANDSHAKE_REVISIONS]
@@ -118,13 +122,13 @@ class ScriptedDispatcher:
             caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
             return {"result": {**complete, **caching, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
         if method == "tools/call":
-            text = await self._call(caller, params, send)
+            text = await self._call(connection, params, send)
             return {"result": {**complete, "content": [{"type": "text", "text": text}]}}
         if method == "ping":
             return {"result": {}}
         return {"error": {"code": METHOD_NOT_FOUND, "message": "Method not found"}}
 
-    async def _call(self, caller: Caller, params: dict[str, Any], send: Send) -> str:
+    async def _call(self, connection: Connection, params: dict[str, Any], send: Send) -> str:
         name, arguments = params["name"], params.get("arguments") or {}
         token = params.get("_meta", {}).get(eras.PROGRESS_TOKEN, "t")
         if name == "progress":
@@ -137,7 +141,7 @@ class ScriptedDispatcher:
                 send(progress(step, token=token))
             try:
                 stream = None if arguments.get("on_standing_stream") else send
-                return json.dumps(await caller.questions.ask("roots/list", {}, stream))
+                return json.dumps(await connection.questions.ask("roots/list", {}, stream))
             except ProtocolError as error:
                 return f"refused: {error.code}"
             except ClientAnswered as error:

@@ -14,7 +14,8 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.quotas import Backlog, UnreadLimits
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +26,7 @@ async def test_no_client_makes_the_hub_forget_that_a_call_of_another_has_expired
 ) -> None:
     monkeypatch.setattr(parked_calls, "PARKED_SECONDS", 0.01)
     parked = ParkedCalls(asks, lambda _: False, Backlog(UnreadLimits))
-    ann, others = Principal("ann"), [Principal(str(number)) for number in range(12)]
+    ann, others = a_principal("ann"), [a_principal(str(number)) for number in range(12)]
     state = (await parked.begin(call_of(ann), None))["requestState"]
     for other in others:
         for _ in range(MAX_PARKED):
@@ -42,10 +43,10 @@ async def test_no_client_makes_the_hub_forget_that_a_call_of_another_has_expired
 async def test_a_state_that_the_hub_has_not_made_is_unknown(token: str) -> None:
     parked = ParkedCalls(asks, lambda _: False, Backlog(UnreadLimits))
     with pytest.raises(CallCancelled):
-        await parked.resume(f"{parked_calls.PREFIX}{parked.run}:{token}", call_of(Principal("ann")), {})
+        await parked.resume(f"{parked_calls.PREFIX}{parked.run}:{token}", call_of(a_principal("ann")), {})
 
 
-def call_of(caller: Principal) -> Call:
+def call_of(caller: Caller) -> Call:
     call = Call("tools/call", "a__t", Route("a", TOOLS, "t"), {"name": "t"}, "modern", Envelope())
     call.caller = caller
     return call

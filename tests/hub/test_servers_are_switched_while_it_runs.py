@@ -18,16 +18,11 @@ from mcp_hub.policy import Call
 from mcp_hub.policy.breaker import CircuitState
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.upstream.lifecycle import UpstreamState
 from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
-
-
-class SessionOfAClient:
-    """The key of a client of the handshake era."""
-
-    profile = None
 
 
 @contextlib.asynccontextmanager
@@ -197,7 +192,7 @@ async def test_a_call_that_waits_for_its_connection_fails_when_its_server_is_swi
         if session == "shared":
             await hub.switch.restart("a")
         params = {"name": "echo", "arguments": {"text": "x"}}
-        caller = None if session == "shared" else SessionOfAClient()
+        caller = SOLE if session == "shared" else Caller()
         waiting = asyncio.ensure_future(
             hub.act(Call("tools/call", "a__echo", route, params, "handshake", Envelope(), caller))
         )

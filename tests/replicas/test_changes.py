@@ -17,7 +17,6 @@ from mcp_hub.downstream.replicas import Replicas
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.policy.pins import listed_record, pins_text, read_pins
-from mcp_hub.policy.sharing import EVERYBODY
 from mcp_hub.protocol.kinds import TOOLS
 from tests.downstream.page.acting import ADMIN, act
 from tests.downstream.page.opened import OpenPage
@@ -197,13 +196,13 @@ async def test_pins_and_switched_servers_of_one_replica_apply_at_the_others(tmp_
             await hub.upstreams["up"].connected()
         assert "up__echo" not in (await second.settled_catalog()).names(TOOLS)
         record = listed_record(first.upstreams["up"])
-        await first.sharing.broadcast("pins", EVERYBODY, pins_text({"up": record}))
-        await first.sharing.broadcast("switch", EVERYBODY, ["up", "disable"])
+        await first.sharing.broadcast("pins", None, pins_text({"up": record}))
+        await first.sharing.broadcast("switch", None, ["up", "disable"])
         async with asyncio.timeout(PATIENCE):
             while second.upstreams["up"].server.enabled:
                 await asyncio.sleep(0.01)
         assert read_pins(tmp_path / "other" / "servers.pins.json") == {"up": record}
-        await first.sharing.broadcast("switch", EVERYBODY, ["up", "enable"])
+        await first.sharing.broadcast("switch", None, ["up", "enable"])
         async with asyncio.timeout(PATIENCE):
             while "up__echo" not in (await second.settled_catalog()).names(TOOLS):
                 await asyncio.sleep(0.01)

@@ -29,7 +29,7 @@ class Owner:
         self.owners = Owners(self.replica.store, self.member, self._ask_others)
         self.letting_go = self.forgotten = self.failing = 0
         self.loading: asyncio.Event | None = None
-        self.ownership = Ownership(NAME, "key", began_here=began_here)
+        self.ownership = Ownership(NAME, began_here=began_here)
         self.ownership.let_go, self.ownership.on_store_loss, self.ownership.load = (
             self._let_go,
             self._forget,

@@ -19,7 +19,6 @@ from mcp_hub.config.store import StoreSettings
 from mcp_hub.downstream.replicas import _configured_keys
 from mcp_hub.hub import Engine
 from mcp_hub.policy.approvals import IDLE
-from mcp_hub.policy.sharing import EVERYBODY
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
@@ -149,18 +148,18 @@ async def all_has_been_read(attacker: Attacker, *hubs: Engine) -> None:
     await attacker.put(attacker.signed("used", "principal mark", [["mark"], time.time()], 0))
     async with asyncio.timeout(PATIENCE):
         for hub in hubs:
-            while not hub.used_labels.labels(Principal("mark"), 0.0):
+            while not hub.used_labels.labels(hub.callers.of(Principal("mark")), 0.0):
                 await asyncio.sleep(0.01)
-            hub.used_labels.forget(Principal("mark"))
+            hub.callers.end(Principal("mark"))
 
 
 async def test_a_disabled_server_is_not_enabled_by_an_old_change(tmp_path: Path) -> None:
     async with attacked(tmp_path, 2) as (attacker, (first, second), server):
-        await first.sharing.broadcast("switch", EVERYBODY, ["up", "enable"])
+        await first.sharing.broadcast("switch", None, ["up", "enable"])
         (old,) = await attacker.log()
         for hub in (first, second):
             await hub.switch.disable("up")
-        await second.sharing.broadcast("switch", EVERYBODY, ["up", "disable"])
+        await second.sharing.broadcast("switch", None, ["up", "disable"])
         await attacker.put(old, old)
         await all_has_been_read(attacker, first, second)
         assert [hub.upstreams["up"].server.enabled for hub in (first, second)] == [False, False]
@@ -190,14 +189,14 @@ async def test_a_replica_that_begins_takes_an_approval_of_a_principal_only_while
     async with attacked(tmp_path, 0) as (attacker, _, server):
         await attacker.put(attacker.signed("approved", "principal ann", ["up", "echo"], age))
         async with joined(tmp_path, 0, server) as hub:
-            assert hub.approvals.has(Principal("ann"), Route("up", TOOLS, "echo")) is is_taken
+            assert hub.approvals.has(hub.callers.of(Principal("ann")), Route("up", TOOLS, "echo")) is is_taken
 
 
 async def test_an_approval_that_is_put_back_into_the_log_is_not_taken_by_replicas_that_run(tmp_path: Path) -> None:
     async with attacked(tmp_path, 1) as (attacker, (hub,), _):
         await attacker.put(attacker.signed("approved", "principal ann", ["up", "echo"], 60))
         await all_has_been_read(attacker, hub)
-        assert not hub.approvals.has(Principal("ann"), Route("up", TOOLS, "echo"))
+        assert not hub.approvals.has(hub.callers.of(Principal("ann")), Route("up", TOOLS, "echo"))
 
 
 @pytest.mark.parametrize(("ahead", "is_taken"), [(25.0, True), (35.0, False)])
@@ -208,6 +207,6 @@ async def test_the_clocks_of_replicas_may_differ_by_thirty_seconds(
         await attacker.put(attacker.signed("switch", "", ["up", "disable"], -ahead))
         await all_has_been_read(attacker, hub)
         assert hub.upstreams["up"].server.enabled is not is_taken
-        await hub.sharing.broadcast("switch", EVERYBODY, ["up", "enable"])  # its clock is behind
+        await hub.sharing.broadcast("switch", None, ["up", "enable"])  # its clock is behind
         ahead_change, *_, last_change = [json.loads(entry.partition(b" ")[2]) for entry in await attacker.log()]
         assert (last_change["at"] > ahead_change["at"]) is is_taken

@@ -13,13 +13,15 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.quotas import Backlog, UnreadLimits
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security import Principal
 from mcp_hub.upstream import attribution
 from mcp_hub.upstream.attribution import CARRIER_WAIT, CallAttribution, ClientRegistry
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE
 from tests.upstream.test_subscription_registry import SERVER
 
 pytestmark = pytest.mark.anyio
+
+ALICE = a_principal("alice")
 
 
 class CallThatCanAsk:
@@ -46,16 +48,16 @@ class CallThatCanAsk:
 
 async def test_an_abandoned_call_does_not_get_the_question_of_an_open_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attribution, "CARRIER_WAIT", 0.01)
-    session = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+    session = CallAttribution(SERVER, None, ClientRegistry(expected=False))
     abandoned, *running = (CallThatCanAsk(parked=parked) for parked in (True, False, False))
-    alice = Principal("alice")
+    alice = ALICE
     with session.call(alice, abandoned), session.call(alice, running[0]), session.call(alice, running[1]):
         await session.answer("roots/list", {})
     assert [call.asked for call in (abandoned, *running)] == [[], ["roots/list"], []]
 
 
 async def test_each_of_several_calls_at_once_carries_a_question_and_none_waits_for_the_others_to_end() -> None:
-    session = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+    session = CallAttribution(SERVER, None, ClientRegistry(expected=False))
 
     async def asks(call: Call) -> Json:
         with session.call(call.caller, call.asker):
@@ -70,7 +72,7 @@ async def test_each_of_several_calls_at_once_carries_a_question_and_none_waits_f
 
 async def test_a_question_goes_to_another_call_if_the_one_that_carries_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attribution, "CARRIER_WAIT", 0.01)
-    session = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+    session = CallAttribution(SERVER, None, ClientRegistry(expected=False))
     asked = asyncio.Event()
 
     async def act(call: Call) -> Json:
@@ -105,4 +107,4 @@ def carried(result: Json) -> str:
 
 def call_of(name: str) -> Call:
     envelope = Envelope(capabilities={"elicitation": {"form": {}}})
-    return Call("tools/call", name, Route("up", TOOLS, name), {"name": name}, "modern", envelope, Principal("alice"))
+    return Call("tools/call", name, Route("up", TOOLS, name), {"name": name}, "modern", envelope, ALICE)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import weakref
-from collections.abc import AsyncIterator, Hashable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from mcp_hub.errors import CallError
 from mcp_hub.hub.composition import config_of
 from mcp_hub.protocol.frames import Message
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.transport import Link, LinkError, Receiver
 from mcp_hub.transport.peer import Peer
 from mcp_hub.upstream import session as sessions
@@ -29,12 +30,8 @@ pytestmark = pytest.mark.anyio
 (SERVER,) = config_of({"servers": {"up": {"command": "up"}}}).servers
 
 
-class Caller:
-    """A client with a session of its own."""
-
-
 @contextlib.asynccontextmanager
-async def unreachable(caller: Hashable | None) -> AsyncIterator[UpstreamSession]:
+async def unreachable(caller: Caller | None) -> AsyncIterator[UpstreamSession]:
     raise LinkError("the server cannot be reached")
     yield
 
@@ -79,7 +76,7 @@ class ScriptedLink(Link):
 
 
 async def session_on(link: ScriptedLink) -> UpstreamSession:
-    attribution = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+    attribution = CallAttribution(SERVER, None, ClientRegistry(expected=False))
     peer = Peer(link, notified=lambda *_: None, requested=nothing_offered, lost=lambda _: None)
     await link.open(peer)
     capabilities = {"resources": {"subscribe": True}, "logging": {}}
@@ -87,7 +84,7 @@ async def session_on(link: ScriptedLink) -> UpstreamSession:
 
 
 def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
-    def session_for(caller: Hashable | None) -> AbstractAsyncContextManager[UpstreamSession]:
+    def session_for(caller: Caller | None) -> AbstractAsyncContextManager[UpstreamSession]:
         return contextlib.nullcontext(session)
 
     return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), session_for, lambda key: session)
@@ -96,8 +93,8 @@ def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
 async def test_a_watcher_of_a_resource_and_of_its_part_is_told_once_of_a_change() -> None:
     registry, told = registry_on(await session_on(ScriptedLink())), []
     for uri in ("x://a/b", "x://a", "x://a/"):
-        await registry.watch(uri, None, "me", lambda params, uri=uri: told.append((uri, params["uri"])))
-    await registry.watch("x://a", None, "another", lambda params: told.append(("another", params["uri"])))
+        await registry.watch(uri, SOLE, "me", lambda params, uri=uri: told.append((uri, params["uri"])))
+    await registry.watch("x://a", SOLE, "another", lambda params: told.append(("another", params["uri"])))
     registry.updated(None, {"uri": "x://a/b"})
     assert sorted(told) == [("another", "x://a/b"), ("x://a/b", "x://a/b")]
     told.clear()
@@ -108,7 +105,7 @@ async def test_a_watcher_of_a_resource_and_of_its_part_is_told_once_of_a_change(
 async def test_a_resource_that_is_refused_on_a_new_session_does_not_end_the_subscriptions_to_others() -> None:
     registry = registry_on(await session_on(ScriptedLink()))
     for uri in ("x:gone", "x:one", "x:two"):
-        await registry.watch(uri, None, "me", print)
+        await registry.watch(uri, SOLE, "me", print)
     link = ScriptedLink(refused=("x:gone",))
     registry.restore(await session_on(link), None)
     async with asyncio.timeout(PATIENCE):
@@ -121,10 +118,10 @@ async def test_a_server_that_never_answers_an_unsubscription_is_not_waited_for(m
     monkeypatch.setattr(sessions, "SIDE_WAIT", 0.01)
     registry = registry_on(await session_on(ScriptedLink(mute=("resources/unsubscribe",))))
     for uri in ("x:one", "x:two"):
-        await registry.watch(uri, None, "me", print)
+        await registry.watch(uri, SOLE, "me", print)
     async with asyncio.timeout(PATIENCE / 10):
         await registry.forget("me")
-        await registry.watch("x:one", None, "another", print)
+        await registry.watch("x:one", SOLE, "another", print)
 
 
 async def test_a_server_that_never_answers_a_log_level_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,9 +135,9 @@ async def test_who_begins_to_watch_while_the_former_server_ends_is_notified_like
     session = await session_on(ScriptedLink())
     former, coming = registry_on(session), registry_on(session)
     notified: list[str] = []
-    await former.watch("x:one", None, "early", lambda _: notified.append("early"))
-    await coming.watch("x:one", None, "late", lambda _: notified.append("late"))
-    await coming.watch("x:two", None, "late", lambda _: notified.append("two"))
+    await former.watch("x:one", SOLE, "early", lambda _: notified.append("early"))
+    await coming.watch("x:one", SOLE, "late", lambda _: notified.append("late"))
+    await coming.watch("x:two", SOLE, "late", lambda _: notified.append("two"))
     coming.inherit(former)
     for uri in ("x:one", "x:two"):
         coming.updated(None, {"uri": uri})

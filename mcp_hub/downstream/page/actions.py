@@ -17,7 +17,7 @@ from mcp_hub.oauth import UpstreamTokens
 from mcp_hub.oauth.token_store import SignInError, token_store_for
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.pins import listed_record, merge_pins, pin_mode, pins_file, pins_text
-from mcp_hub.policy.sharing import EVERYBODY, ChangeKind
+from mcp_hub.policy.sharing import ChangeKind
 from mcp_hub.security.pinning import PARTS
 from mcp_hub.text import printable
 from mcp_hub.upstream.sign_in import CONNECT, USER_WAIT, BrowserReturn, find_oauth_server, sign_in
@@ -189,7 +189,7 @@ class ActionsPart:
     async def _publish(self, kind: ChangeKind, value: Any) -> None:
         """Tells every other replica of the hub to do the same. Raises CallError while the store is unreachable."""
         sharing = self._hub.sharing
-        await sharing.broadcast(kind, EVERYBODY, value)
+        await sharing.broadcast(kind, None, value)
 
     def _record(self, principal: Principal, name: str, body: Json, error: PageError | None, verdict: str) -> None:
         target = body.get("server", body.get("client"))
@@ -277,16 +277,15 @@ class ActionsPart:
     # --- callers -----------------------------------------------------------------------------------------------
 
     async def _end_session(self, body: Json, page_request: PageRequest) -> Json:
-        id, labels = body.get("client"), self._hub.labels
-        callers = {labels.caller(caller.handshake_key): caller for caller in self._dispatcher.callers}
-        caller = callers.get(id) if isinstance(id, str) else None
-        if caller is None:
+        id, connections = body.get("client"), self._dispatcher.connections
+        connection = next((connection for connection in connections if connection.caller.label == id), None)
+        if connection is None:
             text = "This client has no session that could end: it is gone, or each of its requests stands alone."
             raise PageError(404, "not_found", text, "Take its token out of the configuration to keep it out.")
-        if caller.end is None:
+        if connection.end is None:
             text = "A client over stdio ends with its own program."
             raise PageError(409, "stdio", text, "Quit the program that started the hub.")
-        await caller.end()
+        await connection.end()
         return {"text": f"the session {id} has ended"}
 
     async def _groups(self, body: Json, page_request: PageRequest) -> Json:

@@ -20,7 +20,7 @@ from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
-    from mcp_hub.downstream import Caller
+    from mcp_hub.downstream import Connection
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page.feed import Entry
     from mcp_hub.downstream.page.sessions import Viewer
@@ -64,10 +64,10 @@ class ClientRows:
         self._lists: dict[str | None, ClientList] = {}
         """By principal; None for admins, who see all."""
         self._version = 0
-        self._rows: WeakKeyDictionary[Caller, tuple[Any, Json]] = WeakKeyDictionary()
+        self._rows: WeakKeyDictionary[Connection, tuple[Any, Json]] = WeakKeyDictionary()
         """Caller -> the envelope that its row was made from, and the row."""
-        self._callers: WeakValueDictionary[str, Caller] = WeakValueDictionary()
-        """Id of a row -> the caller that it shows."""
+        self._connections: WeakValueDictionary[str, Connection] = WeakValueDictionary()
+        """Id of a row -> the client that it shows."""
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the two endpoints."""
@@ -85,9 +85,9 @@ class ClientRows:
         row = next((row for row in rows if row["id"] == id), None)
         if row is None:
             raise not_found("such client")
-        caller = self._callers.get(id)
-        declared = caller.envelope.capabilities if caller is not None else {}
-        info = caller.envelope.client_info if caller is not None else None
+        connection = self._connections.get(id)
+        declared = connection.envelope.capabilities if connection is not None else {}
+        info = connection.envelope.client_info if connection is not None else None
         name = printable(str((info or {}).get("name") or row["name"] or ""), MAX_TEXT)
         for facts in listed_to(self._dispatcher.hub.catalogs):
             if facts["client"] is None or (facts["client"] == name and facts["principal"] == row["principal"]):
@@ -98,11 +98,11 @@ class ClientRows:
         """Returns the clients that a viewer may see, as they were at most `EVERY` seconds ago."""
         async with self._collecting:
             if self._clock() - self._collected_at >= EVERY:
-                await in_slices(self._collect(list(self._dispatcher.callers), tuple(self._feed.newest_first())))
+                await in_slices(self._collect(list(self._dispatcher.connections), tuple(self._feed.newest_first())))
                 self._collected_at = self._clock()
         return self._lists.get(None if viewer.admin else str(viewer.principal), ClientList())
 
-    def _collect(self, callers: list[Caller], entries: Sequence[Entry]) -> Generator[None]:
+    def _collect(self, connections: list[Connection], entries: Sequence[Entry]) -> Generator[None]:
         seen: dict[tuple[str, Any, str], SeenClient] = {}
         for entry in entries:
             yield
@@ -112,14 +112,14 @@ class ClientRows:
         for client in seen.values():
             calls[client.label] += client.calls
         rows: dict[str | None, list[Json]] = {None: []}
-        callers.sort(key=attrgetter("joined"))
-        for caller in callers:
+        connections.sort(key=attrgetter("joined"))
+        for connection in connections:
             yield
-            self._add(rows, str(caller.principal), self._caller_row(caller, calls))
+            self._add(rows, str(connection.principal), self._row(connection, calls))
         for client in seen.values():
             yield
             # A client whose session has ended is not shown any more.
-            if not client.label.startswith("session-") and self._callers.get(client.label) is None:
+            if not client.label.startswith("session-") and self._connections.get(client.label) is None:
                 self._add(rows, client.principal, _client_row(client))
         self._version += 1
         earlier, self._lists = self._lists, {}
@@ -133,24 +133,24 @@ class ClientRows:
         rows[None].append(row)
         rows.setdefault(principal, []).append(row)
 
-    def _caller_row(self, caller: Caller, calls: Counter[str]) -> Json:
-        envelope, id = caller.envelope, self._labels.caller(caller.handshake_key)
-        cached = self._rows.get(caller)
+    def _row(self, connection: Connection, calls: Counter[str]) -> Json:
+        envelope, id = connection.envelope, connection.caller.label
+        cached = self._rows.get(connection)
         if cached is None or cached[0] is not envelope or cached[1]["calls"] != calls[id]:
             info = envelope.client_info or {}
             row = {
                 "id": id,
                 "name": info.get("title") or info.get("name"),
                 "version": info.get("version"),
-                "principal": str(caller.principal),
-                "transport": caller.transport,
-                "era": "handshake" if caller.protocol_version is not None else "modern",
-                "revision": caller.protocol_version,
-                "since": iso(caller.joined),
+                "principal": str(connection.principal),
+                "transport": connection.transport,
+                "era": "handshake" if connection.protocol_version is not None else "modern",
+                "revision": connection.protocol_version,
+                "since": iso(connection.joined),
                 "calls": calls[id],
             }
-            cached = self._rows[caller] = envelope, shown_object(row, MAX_TEXT)
-            self._callers[id] = caller
+            cached = self._rows[connection] = envelope, shown_object(row, MAX_TEXT)
+            self._connections[id] = connection
         return cached[1]
 
 

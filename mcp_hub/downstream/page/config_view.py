@@ -24,6 +24,7 @@ from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.chain import KEYS, POLICIES
 from mcp_hub.policy.selection import EVERYTHING
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class ConfigView:
         if not config.groups and not config.meta_tools:
             return []
         groups = self._hub.groups
-        caller = None if viewer.admin else viewer.principal
+        caller = SOLE if viewer.admin else self._hub.callers.of(viewer.principal)
         active = groups.active() if viewer.admin else groups.active_for(caller)
         tool_counts: dict[str, int] = {}
         for route in groups.whole_of(caller).routes(TOOLS):

@@ -10,7 +10,6 @@ from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageReq
 from mcp_hub.downstream.page.feed import iso, run_of, shown_object
 from mcp_hub.downstream.page.runs import CLIENT
 from mcp_hub.policy.approvals import ConfirmationWatcher
-from mcp_hub.security import principal_of
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -72,7 +71,7 @@ class ConfirmationsPart:
             "client": CLIENT["name"],
             "name": "confirm",
             "upstream": call.route.upstream,
-            "target": self._hub.labels.caller(call.caller),
+            "target": call.caller.label,
             "verdict": "ok",
             "reason": f"{call.exposed}: {answer}",
         }
@@ -93,7 +92,7 @@ class ConfirmationsPart:
         return pending
 
     def _sees(self, viewer: Viewer, call: Call) -> bool:
-        return viewer.admin or principal_of(call.caller) == viewer.principal
+        return viewer.admin or call.caller.principal == viewer.principal
 
     def _row(self, pending: PendingConfirmation) -> Json:
         call, question = pending.call, pending.question
@@ -113,8 +112,8 @@ class ConfirmationsPart:
                 "within": call.within,
                 "run": run_of(call.within, call.label),
                 "client": client if isinstance(client, str) else None,
-                "caller": self._hub.labels.caller(call.caller),
-                "principal": str(principal_of(call.caller)),
+                "caller": call.caller.label,
+                "principal": str(call.caller.principal),
             }
         )
         fits = len(question.tool.encode()) + question.size <= MAX_INLINE

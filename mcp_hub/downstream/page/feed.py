@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,6 @@ from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.call_record import approximate_size
-from mcp_hub.security import principal_of
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -186,12 +185,10 @@ class Feed:
 
     # --- records -----------------------------------------------------------------------------------------------
 
-    def take(self, record: Json, caller: Hashable | None) -> None:
-        """Keeps one record. `caller` is the key of the caller whose call it is."""
+    def take(self, record: Json, principal: Principal) -> None:
+        """Keeps one record. `principal` is that of the caller whose call it is."""
         is_of_nobody = record.get("event") == "refused"
-        entry = Entry(
-            self._next, record, None if is_of_nobody else principal_of(caller), approximate_size(record) + 200
-        )
+        entry = Entry(self._next, record, None if is_of_nobody else principal, approximate_size(record) + 200)
         self._next += 1
         self._entries.append(entry)
         self._by_id[entry.id] = entry

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Caller, Respondent, not_delivered
+from mcp_hub.downstream import Connection, Respondent, not_delivered
 from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, not_found, page_event
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.downstream.page.static_files import CONFINED
@@ -20,6 +20,7 @@ from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import SERVER_KEY
 from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller
 from mcp_hub.transport.background import set_within
 from mcp_hub.transport.http1.exchange import ClientGone
 from mcp_hub.version import VERSION
@@ -70,8 +71,8 @@ class Question(msgspec.Struct, eq=False):
         self.answered = True
         has_content = action == "accept" and isinstance(content, dict)
         result = {"action": action, **({"content": content} if has_content else {})}
-        caller = self.run.caller
-        caller.take_answer({"jsonrpc": "2.0", "id": self.request["id"], "result": result})
+        connection = self.run.connection
+        connection.take_answer({"jsonrpc": "2.0", "id": self.request["id"], "result": result})
 
 
 class RunsPart:
@@ -83,9 +84,7 @@ class RunsPart:
     def __init__(self, dispatcher: Dispatcher, tools: ToolsPart) -> None:
         self._dispatcher = dispatcher
         self._tools = tools
-        self._callers: dict[tuple[PageSession, Principal, str | None], Caller] = {}
-        self._own: set[Hashable] = set()
-        """The callers of all pages, which are the keys of their calls."""
+        self._connections: dict[tuple[PageSession, Principal, str | None], Connection] = {}
         self._questions: dict[str, Question] = {}
         self._last_id = 0
 
@@ -109,7 +108,7 @@ class RunsPart:
         if session.runs >= MAX_RUNS:
             text = f"{MAX_RUNS} tools are running already in this page."
             raise PageError(429, "runs", text, "Wait for one of them, or cancel it.")
-        caller = self._caller(session, principal)
+        connection = self._connection(session, principal)
         if principal != session.viewer.principal:  # the record of the call names only `principal`
             facts = {"client": CLIENT["name"], "name": "run_as", "target": str(principal), "verdict": "ok"}
             rules = hub.rules
@@ -117,9 +116,9 @@ class RunsPart:
         self._last_id += 1
         params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last_id}}
         request: Message = {"jsonrpc": "2.0", "id": self._last_id, "method": TOOLS.act_method, "params": params}
-        run = ToolRun(self, caller, session)
+        run = ToolRun(self, connection, session)
         session.runs += 1
-        page_request.reply.charge_to(self._dispatcher.backlog.of(caller))
+        page_request.reply.charge_to(self._dispatcher.backlog.of(connection.caller))
         try:
             await run.stream(page_request, self._dispatcher, request)
         finally:
@@ -152,36 +151,33 @@ class RunsPart:
 
     def has_made(self, call: Call) -> bool:
         """Returns whether a call was made from a page, or by a program that was run there."""
-        return call.caller in self._own
+        return any(connection.caller is call.caller for connection in self._connections.values())
 
-    def _caller(self, session: PageSession, principal: Principal) -> Caller:
-        """Returns the caller that runs of a session as `principal` have; it is the same one for all of them."""
+    def _connection(self, session: PageSession, principal: Principal) -> Connection:
+        """Returns the client that runs of a session as `principal` have; it is the same one for all of them."""
         key = (session, principal, principal.profile)
-        caller = self._callers.get(key)
-        if caller is None:
-            if not any(owner is session for owner, *_ in self._callers):
+        connection = self._connections.get(key)
+        if connection is None:
+            if not any(owner is session for owner, *_ in self._connections):
                 session.on_end.append(lambda: self._forget(session))
-            caller = self._callers[key] = Caller(principal, not_delivered)
-            self._own.add(caller)
-            caller.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)
+            connection = self._connections[key] = Connection(Caller(principal), not_delivered)
+            connection.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)
             clients = self._dispatcher.hub.clients
-            clients.introduce(caller, Respondent(caller), "handshake")
-        return caller
+            clients.introduce(connection.caller, Respondent(connection), "handshake")
+        return connection
 
     def _forget(self, session: PageSession) -> None:
-        """Removes the callers of a session that has ended."""
-        for key in [key for key in self._callers if key[0] is session]:
-            caller = self._callers.pop(key)
-            self._own.discard(caller)
-            self._dispatcher.leave(caller)
+        """Removes the clients of a session that has ended."""
+        for key in [key for key in self._connections if key[0] is session]:
+            self._dispatcher.leave(self._connections.pop(key))
 
 
 class ToolRun:
     """One tool that runs, and the stream to its page."""
 
-    def __init__(self, part: RunsPart, caller: Caller, session: PageSession) -> None:
+    def __init__(self, part: RunsPart, connection: Connection, session: PageSession) -> None:
         self._part = part
-        self.caller = caller
+        self.connection = connection
         self.session = session
         self._news = asyncio.Event()
         self._progress: Json | None = None
@@ -198,7 +194,7 @@ class ToolRun:
         if page_request.request.disconnected:  # while its session was verified
             raise ClientGone
         call = asyncio.get_running_loop().create_task(
-            dispatcher.answer(self.caller, request, self._receive, "handshake")
+            dispatcher.answer(self.connection, request, self._receive, "handshake")
         )
         call.add_done_callback(lambda _: self._news.set())
         session.on_end.append(self._news.set)
@@ -227,7 +223,7 @@ class ToolRun:
             page_request.request.unwatch()
             if self._news.set in session.on_end:
                 session.on_end.remove(self._news.set)
-            call.cancel()  # also before it has begun, when its caller does not know it yet
+            call.cancel()  # also before it has begun, when its client does not know it yet
             await asyncio.wait({call})
 
     def _pending_events(self) -> bytes:

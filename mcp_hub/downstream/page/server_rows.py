@@ -19,6 +19,7 @@ from mcp_hub.observability.call_metrics import FAILURES, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.screen import ScreenReview, what_is
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
@@ -82,7 +83,7 @@ class ServerRows:
 
     def catalog_of(self, viewer: Viewer) -> Catalog:
         """Returns the catalog that a viewer may see."""
-        return self._hub.catalogs.of(None if viewer.admin else viewer.principal)
+        return self._hub.catalogs.of(SOLE if viewer.admin else self._hub.callers.of(viewer.principal))
 
     def sees(self, viewer: Viewer, server: str | None) -> bool:
         """Returns whether a viewer may know of a server."""

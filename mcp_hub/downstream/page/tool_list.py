@@ -12,6 +12,7 @@ from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.protocol.kinds import TOOLS, hints_of
 from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.security.callers import Caller
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ class ToolsPart:
         Besides what `window` reads, `server` names the server whose tools are wanted; `listed` leaves hidden ones out.
         """
         viewer, query = page_request.session.viewer, page_request.query
-        principal = self.seen_as(viewer, query.get("as"))
-        catalog = await self._hub.catalogs.settled_for(principal)
-        rows = await in_slices(self._rows(catalog, principal, hidden=viewer.admin))
+        caller = self._hub.callers.of(self.seen_as(viewer, query.get("as")))
+        catalog = await self._hub.catalogs.settled_for(caller)
+        rows = await in_slices(self._rows(catalog, caller, hidden=viewer.admin))
         listen = self._hub.config.listen
         principals = list(listen.principals)[:MAX_PRINCIPALS] if viewer.admin else []
         hidden = sum(row["hidden_by"] is not None for row in rows)
@@ -80,7 +81,7 @@ class ToolsPart:
             and query.get("server", row["server"]) == row["server"]
         ]
         found = await in_thread(window, wanted, query, FILTERED)
-        facts = {"as": str(principal) or None, "principals": principals, "hidden": hidden}
+        facts = {"as": str(caller.principal) or None, "principals": principals, "hidden": hidden}
         return {**found, "total": len(rows), **facts}
 
     async def tool(self, page_request: PageRequest) -> Json:
@@ -89,18 +90,18 @@ class ToolsPart:
         Definitions are not escaped, so texts may have hidden characters; only texts that are too long are cut.
         """
         viewer = page_request.session.viewer
-        principal = self.seen_as(viewer, page_request.query.get("as"))
-        catalog = await self._hub.catalogs.settled_for(principal)
+        caller = self._hub.callers.of(self.seen_as(viewer, page_request.query.get("as")))
+        catalog = await self._hub.catalogs.settled_for(caller)
         definition, route = catalog.entry(TOOLS, page_request.rest), catalog.resolve(TOOLS, page_request.rest)
         if route is None and viewer.admin:
-            route = await in_slices(self._hidden_route(page_request.rest, catalog, principal))
+            route = await in_slices(self._hidden_route(page_request.rest, catalog, caller))
         if route is None:
             raise not_found("such tool")
-        item = self._item(route, principal)
+        item = self._item(route, caller)
         details: Json = {"definition": definition, "original": None, "rules": [], "hidden_by": None}
         if viewer.admin and item is not None:
-            details |= {"original": item.wire, "rules": self._rules(item, principal)}
-            details["hidden_by"] = self._hidden_by(route, principal) if definition is None else None
+            details |= {"original": item.wire, "rules": self._rules(item, caller)}
+            details["hidden_by"] = self._hidden_by(route, caller) if definition is None else None
         return {**await in_thread(bounded, details), "name": page_request.rest, "server": route.upstream}
 
     def seen_as(self, viewer: Viewer, name: str | None) -> Principal:
@@ -120,63 +121,61 @@ class ToolsPart:
 
     # --- rows --------------------------------------------------------------------------------------------------
 
-    def _rows(self, catalog: Catalog, principal: Principal, *, hidden: bool) -> Generator[None, None, list[Json]]:
+    def _rows(self, catalog: Catalog, caller: Caller, *, hidden: bool) -> Generator[None, None, list[Json]]:
         rows: list[Json] = []
         for entry in catalog.entries(TOOLS)[:MAX_ROWS]:
             yield
             rows.append(_row(entry.exposed, entry.route, entry.wire, entry.tokens, None))
         if hidden:
-            for name, item in self._unlisted(catalog, principal):
+            for name, item in self._unlisted(catalog, caller):
                 yield
                 if item is not None and len(rows) < MAX_ROWS:
-                    rows.append(_row(name, item.route, item.wire, 0, self._hidden_by(item.route, principal)))
+                    rows.append(_row(name, item.route, item.wire, 0, self._hidden_by(item.route, caller)))
         return rows
 
-    def _unlisted(self, catalog: Catalog, principal: Principal) -> Generator[tuple[str, Item | None]]:
+    def _unlisted(self, catalog: Catalog, caller: Caller) -> Generator[tuple[str, Item | None]]:
         """Yields the name and the item of each tool that a catalog does not list, and None for each that it does."""
         listed_routes = {entry.route for entry in catalog.entries(TOOLS)}
         for upstream in list(self._hub.upstreams.values()):
             server = upstream.server
-            for name, wire in list(upstream.lists_of(principal, TOOLS).tools.items()):
+            for name, wire in list(upstream.lists_of(caller, TOOLS).tools.items()):
                 route = Route(server.id, TOOLS, name)
                 if route in listed_routes:
                     yield "", None
                 else:
                     yield catalog.exposed(route) or names.expose(server.namespace, name), Item(route, name, wire)
 
-    def _hidden_route(
-        self, exposed: str, catalog: Catalog, principal: Principal
-    ) -> Generator[None, None, Route | None]:
-        for name, item in self._unlisted(catalog, principal):
+    def _hidden_route(self, exposed: str, catalog: Catalog, caller: Caller) -> Generator[None, None, Route | None]:
+        for name, item in self._unlisted(catalog, caller):
             yield
             if item is not None and name == exposed:
                 return item.route
         return None
 
-    def _hidden_by(self, route: Route, principal: Principal) -> str:
+    def _hidden_by(self, route: Route, caller: Caller) -> str:
         hub = self._hub
-        rule = hub.rules.why(route, principal.profile)
-        if rule is None and (group := self._inactive_group(route, principal)) is not None:
+        rule = hub.rules.why(route, caller.profile)
+        if rule is None and (group := self._inactive_group(route, caller)) is not None:
             rule = f"groups.{group}: inactive"
         if rule is None and not hub.upstreams[route.upstream].visibility.listed:
             rule = "its server is not there"
         return printable(rule or "another tool has its name, or its definition is not valid", 300)
 
-    def _inactive_group(self, route: Route, principal: Principal) -> str | None:
+    def _inactive_group(self, route: Route, caller: Caller) -> str | None:
         if not self._hub.config.groups:
             return None
         groups = self._hub.groups
-        return groups.now.inactive(route, principal)
+        return groups.now.inactive(route, caller)
 
     # --- one tool ----------------------------------------------------------------------------------------------
 
-    def _item(self, route: Route, principal: Principal) -> Item | None:
-        wire = self._hub.generation.listed_tool(route, principal)
+    def _item(self, route: Route, caller: Caller) -> Item | None:
+        wire = self._hub.generation.listed_tool(route, caller)
         return Item(route, route.name, wire) if wire is not None else None
 
-    def _rules(self, item: Item, principal: Principal) -> list[Json]:
-        steps = self._hub.rules.listing(item, principal.profile)
-        group = self._inactive_group(item.route, principal)
+    def _rules(self, item: Item, caller: Caller) -> list[Json]:
+        steps = self._hub.rules.listing(item, caller.profile)
+        group = self._inactive_group(item.route, caller)
         for step in steps:
             if step["policy"] == "group" and group is not None:
                 step["did"] = f"hides it: the group {group} is inactive"

@@ -93,9 +93,9 @@ class ForwardEndpoint(msgspec.Struct, frozen=True):
             return
         if request.method == KNOWS:
             names_session = bool(request.values(b"mcp-session-id"))
-            key = session.caller if session is not None else principal
+            caller = session.caller if session is not None else self.router.callers.of(principal)
             is_readable = (session is not None or not names_session) and self.router.knows(
-                body.decode("utf-8", "replace"), key
+                body.decode("utf-8", "replace"), caller
             )
             await reply.send(204 if is_readable else 404)
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -49,8 +49,6 @@ class Ownership(msgspec.Struct, eq=False):
     """What this replica knows of the owner of a session or principal. `name` identifies it at all replicas."""
 
     name: str
-    key: Hashable
-    """The key under which the hub keeps its own sessions with servers."""
     let_go: Callable[[], object] | None = None
     """Ends what this replica has open for it, when another one owns it."""
     load: Callable[[], Awaitable[None]] | None = None

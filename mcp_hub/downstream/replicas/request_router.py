@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import OrderedDict
-from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +44,7 @@ from mcp_hub.protocol.kinds import KINDS, RESOURCES
 from mcp_hub.protocol.questions import place_in
 from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller, CallerSlot
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Membership
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
@@ -59,8 +57,6 @@ OWNER_WITHIN: Final = 5.0
 """Seconds to wait for an owner that can be reached: longer than a lease."""
 LISTEN_AGAIN: Final = 30.0
 """Seconds after which a client that listens here without its owner has to listen again."""
-MAX_PRINCIPALS: Final = 10_000
-"""Principals of the modern era whose owner is remembered; the least recent are forgotten."""
 _LAST_EVENT_ID: Final = b"last-event-id"
 _KIND_BY_METHOD: Final = {kind.act_method: kind for kind in reversed(KINDS)} | {READ_DIRECTORY: RESOURCES}
 """Resources and templates have one method, which names a resource."""
@@ -90,13 +86,14 @@ class RequestRouter:
     ) -> None:
         self._dispatcher = dispatcher
         self._hub = dispatcher.hub
+        self.callers = dispatcher.hub.callers
         self._store = store
         self._members = members
         self._owners = owners
         self._client = client
         self._sessions = sessions
-        self._principals: OrderedDict[tuple[Principal, str | None], Ownership] = OrderedDict()
-        """By principal and profile, as equal principals may have different profiles."""
+        self._ownerships = CallerSlot[Ownership](end=self._forget)
+        """Of the principals of the modern era."""
 
     # --- the handshake era -----------------------------------------------------------------------------------------
 
@@ -240,25 +237,24 @@ class RequestRouter:
             is_level = isinstance(message, dict) and message.get("method") == SET_LEVEL
             level = _object(message.get("params")).get("level") if is_level else None
             if level in LOG_LEVELS:
-                session.caller.want_log_from(str(level))
+                session.connection.want_log_from(str(level))
                 await self._sessions.keep(session, "level", str(level))
                 await self._sessions.tell_others(session, "POST", encode(message))
                 return
 
     # --- the modern era --------------------------------------------------------------------------------------------
 
-    async def try_modern(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> bool:
+    async def try_modern(self, request: HttpRequest, reply: HttpReply, caller: Caller, message: Message) -> bool:
         """Returns whether a request of the modern era was answered, by another replica or with an error."""
-        holder = self._holder(principal, message)
+        principal, holder = caller.principal, self._holder(caller, message)
         if holder and await self._at_holder(request, reply, principal, message, holder):
             return True
-        if self._needs_owner(message, principal, "modern"):
-            ownership = self._principal_ownership(principal)
-            return await self._by_owner(request, reply, ownership, principal, message, "modern")
+        if self._needs_owner(message, caller, "modern"):
+            return await self._by_owner(request, reply, self._ownership(caller), principal, message, "modern")
         forwarded = isinstance(request, ForwardedRequest)
         return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
 
-    def _holder(self, principal: Principal, message: Message) -> str:
+    def _holder(self, caller: Caller, message: Message) -> str:
         """Returns the replica whose process alone has a request's parked call or task, by its id; "" if none.
 
         Of several tasks that a client listens to, the first one counts.
@@ -272,7 +268,7 @@ class RequestRouter:
             watched = _object(params.get("notifications")).get(WATCHED_TASKS)
             sealed = watched[0] if isinstance(watched, list) and watched else None
         try:
-            return self._hub.task_ids().place_of(principal, sealed) if isinstance(sealed, str) else ""
+            return self._hub.task_ids().place_of(caller, sealed) if isinstance(sealed, str) else ""
         except ProtocolError:
             return ""
 
@@ -291,35 +287,25 @@ class RequestRouter:
             await _fail(reply, error, message, "modern")
         return True
 
-    def _principal_ownership(self, principal: Principal) -> Ownership:
-        key = (principal, principal.profile)
-        ownership = self._principals.get(key)
+    def _ownership(self, caller: Caller) -> Ownership:
+        ownership = self._ownerships.get(caller)
         if ownership is None:
-            identity = f"{principal.profile or ''}\0{principal}".encode("utf-8", "surrogatepass")
-            ownership = Ownership(f"principal:{hashlib.sha256(identity).hexdigest()}", principal)
-            ownership.let_go = partial(self._let_go, principal)
-            self._principals[key] = ownership
-            if len(self._principals) > MAX_PRINCIPALS:
-                (oldest, _), forgotten = self._principals.popitem(last=False)
-                self._owners.forget(forgotten)
-                self._let_go(oldest)  # else it would be told of a loss of sessions that are still open here
-        self._principals.move_to_end(key)
+            ownership = self._ownerships[caller] = Ownership(caller.store_key)
+            ownership.let_go = partial(self._let_go, caller)
         return ownership
 
-    def forget(self, principal: Principal, profile: str | None) -> None:
-        """Forgets a principal that is gone, or has another profile now."""
-        if (ownership := self._principals.pop((principal, profile), None)) is not None:
-            self._owners.forget(ownership)
+    def _forget(self, caller: Caller, ownership: Ownership) -> None:
+        self._owners.forget(ownership)
 
-    def _let_go(self, principal: Principal) -> None:
+    def _let_go(self, caller: Caller) -> None:
         """Ends what is open here for a principal that another replica owns. Its client listens there from now on."""
         for upstream in self._hub.upstreams.values():
-            upstream.forget(principal)
-        self._dispatcher.end_listening(principal)
+            upstream.drop(caller)
+        self._dispatcher.end_listening(caller)
 
     # --- both ------------------------------------------------------------------------------------------------------
 
-    def _needs_owner(self, message: Message, key: Hashable, era: Era) -> bool:
+    def _needs_owner(self, message: Message, caller: Caller, era: Era) -> bool:
         """Returns whether only the owner of a session, or of a principal, can carry a request out."""
         method = message["method"]
         if era == "handshake" and method in _SUBSCRIPTIONS:
@@ -336,7 +322,7 @@ class RequestRouter:
         name = _object(message.get("params")).get(kind.name_key) if kind is not None else None
         if kind is None or not isinstance(name, str):
             return kind is not None or method in TASK_METHODS or method == "completion/complete"
-        route = self._hub.catalogs.of(key).resolve(kind, name)
+        route = self._hub.catalogs.of(caller).resolve(kind, name)
         upstream = self._hub.upstreams.get(route.upstream) if route is not None else None
         return upstream is None or upstream.server.session == "client"
 
@@ -363,7 +349,9 @@ class RequestRouter:
                 await _fail(reply, error, payload, era)
                 return True
         if isinstance(payload, dict) and payload["method"] == LISTEN:
-            asyncio.get_running_loop().call_later(LISTEN_AGAIN, self._dispatcher.end_listening, principal)
+            asyncio.get_running_loop().call_later(
+                LISTEN_AGAIN, self._dispatcher.end_listening, self.callers.of(principal)
+            )
         return False
 
     async def _at_owner(
@@ -435,7 +423,9 @@ class RequestRouter:
         """
         reads = _KIND_BY_METHOD.get(message["method"]) is RESOURCES
         uri = _object(message.get("params")).get("uri") if reads else None
-        if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
+        if not isinstance(uri, str) or self.knows(
+            uri, self.callers.of(principal) if session is None else session.caller
+        ):
             return False
         headers = () if session is None else headers_of(session)
         members = await self._members.everybody()
@@ -449,12 +439,12 @@ class RequestRouter:
                 return True
         return False
 
-    def knows(self, uri: str, key: Hashable) -> bool:
+    def knows(self, uri: str, caller: Caller) -> bool:
         """Returns whether this replica can read a resource for a client."""
         hub = self._hub
         if hub.long_results.owns(uri):
-            return hub.long_results.read(uri, key) is not None
-        return hub.catalogs.of(key).resolve(RESOURCES, uri) is not None or hub.uris.route_of(key, uri) is not None
+            return hub.long_results.read(uri, caller) is not None
+        return hub.catalogs.of(caller).resolve(RESOURCES, uri) is not None or hub.uris.route_of(caller, uri) is not None
 
 
 def _messages(payload: Message | list[Any] | None) -> list[Any]:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,9 +21,9 @@ from mcp_hub.policy.approvals import IDLE
 from mcp_hub.policy.data_flow import FLOWS
 from mcp_hub.policy.pins import PinsByServer, merge_pins, pins_file, pins_in
 from mcp_hub.policy.selection import Selection
-from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
+from mcp_hub.policy.sharing import ChangeKind
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security import Principal
+from mcp_hub.security.callers import Caller
 from mcp_hub.security.lru import Lru
 from mcp_hub.store.change_log import Change, ChangeLog
 from mcp_hub.store.replica_keys import FRESH
@@ -63,7 +63,7 @@ class SharedChanges:
         self._hub = dispatcher.hub
         self._tell = tell
         self._by_caller: Lru[str, dict[str, Any]] = Lru(MAX_CALLERS)
-        """The changes of callers, by the caller's shared name and by the kind of the change."""
+        """The changes of callers, by the caller's key and by the kind of the change."""
         self._newest_id = b""
         """The id of the newest change when this replica last began to read."""
         self._part_times: OrderedDict[tuple[str, str, str], int] = OrderedDict()
@@ -122,8 +122,7 @@ class SharedChanges:
                 return
             if change.kind in _CALLER_KINDS:
                 self._remember(change.about, change.kind, value)
-                caller = self._caller(change.about)
-                if caller is not None:
+                for caller in self._callers(change.about):
                     self._apply(caller, change.kind, value)
             elif is_needed:
                 await self._apply_to_hub(change.kind, value)
@@ -174,20 +173,20 @@ class SharedChanges:
 
     # --- callers -----------------------------------------------------------------------------------------------
 
-    def introduce(self, caller: Hashable) -> None:
+    def introduce(self, caller: Caller) -> None:
         """Applies to a caller that has just come to this replica the changes that were published for it before."""
-        changes = self._by_caller.get(shared_name(caller) or "", {})
+        changes = self._by_caller.get(caller.key or "", {})
         for kind, value in changes.items():
             self._apply(caller, kind, value)
 
-    def _caller(self, about: str) -> Hashable | None:
-        """Returns the key of a caller by its shared name; None if it has not come here."""
+    def _callers(self, about: str) -> list[Caller | None]:
+        """Returns the callers with this key that are known here; [None] for a change that applies to all callers."""
         if not about:
-            return EVERYBODY
+            return [None]
         kind, _, name = about.partition(" ")
         if kind == "principal":
-            return Principal(name)
-        return next((caller for caller in self._dispatcher.callers if caller.known_as == name), None)
+            return [*self._hub.callers.named(name)]
+        return [connection.caller for connection in self._dispatcher.connections if connection.caller.key == about]
 
     def _remember(self, about: str, kind: str, value: Any) -> None:
         changes = self._by_caller[about] = self._by_caller.get(about, {})
@@ -199,9 +198,11 @@ class SharedChanges:
         else:
             changes[kind] = [*(entry for entry in changes.get(kind, ()) if entry != value), value]
 
-    def _apply(self, caller: Hashable, kind: str, value: Any) -> None:
+    def _apply(self, caller: Caller | None, kind: str, value: Any) -> None:
         if kind == "groups":
             self._hub.groups.take(caller, value)
+        elif caller is None:
+            return
         elif kind == "used":
             labels, used_at = value
             since = time.monotonic() - max(time.time() - used_at, 0.0)

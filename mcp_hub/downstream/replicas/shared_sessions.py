@@ -273,16 +273,16 @@ class SharedSessions:
 
     async def share_new(self, session: HandshakeSession) -> None:
         """Gives a new session the id by which every replica knows it, and claims it for this one. Raises CallError."""
-        caller = session.caller
+        caller, connection = session.caller, session.connection
         claims = SessionClaims(
             secrets.token_urlsafe(18),
             str(caller.principal),
-            caller.protocol_version or "",
+            connection.protocol_version or "",
             self._members.me.owner,
             int(time.time()),
             caller.principal.profile,
-            caller.envelope.capabilities,
-            caller.envelope.client_info or {},
+            connection.envelope.capabilities,
+            connection.envelope.client_info or {},
         )
         sealed = self._keys().seal(SESSION, msgspec.to_builtins(claims))
         if len(sealed) > MAX_SEALED:
@@ -307,24 +307,24 @@ class SharedSessions:
         if session is None:
             raise Overloaded("Too many sessions are open.")
         session.id = sealed
-        ownership, caller = self._share(session, claims.id), session.caller
+        ownership, connection = self._share(session, claims.id), session.connection
         ownership.owner, ownership.began_here = claims.owner, False
-        caller.declare(claims.version, claims.capabilities, claims.client_info)
-        caller.complete_handshake()
+        connection.declare(claims.version, claims.capabilities, claims.client_info)
+        connection.complete_handshake()
         if (level := state.get("level")) in LOG_LEVELS:
-            caller.want_log_from(str(level))
+            connection.want_log_from(str(level))
         hub = self._dispatcher.hub
-        hub.clients.introduce(caller, Respondent(caller), "handshake")
+        hub.clients.introduce(session.caller, Respondent(connection), "handshake")
         sessions.admit(session)
-        self._changes.introduce(caller)
+        self._changes.introduce(session.caller)
         return session
 
     def _share(self, session: HandshakeSession, known_as: str) -> Ownership:
         """Makes a session one that several replicas serve, with `known_as` as its id there."""
-        caller, me = session.caller, self._members.me.id
-        caller.known_as = known_as
-        caller.questions.prefix = f"hub-{me}-"
-        session.ownership = ownership = Ownership(f"session:{known_as}", caller)
+        connection, me = session.connection, self._members.me.id
+        session.caller.share(known_as)
+        connection.questions.prefix = f"hub-{me}-"
+        session.ownership = ownership = Ownership(session.caller.store_key)
         is_owned = partial(self._owners.still_here, ownership)
         session.streams.keep_with(SessionEvents(self._store, self._keys, known_as, me, is_owned))
         session.watched = watched = WatchedResources(
@@ -375,7 +375,7 @@ class SharedSessions:
 
     async def keep(self, session: HandshakeSession, name: str, value: str, seconds: int = LIFE) -> None:
         """Stores a fact about a session for replicas that serve it later."""
-        key = self._store.key(f"state:session:{session.caller.known_as}")
+        key = self._store.key(f"state:{session.caller.store_key}")
         try:
             await self._store.execute("HSET", key, name, value)
             await self._store.execute("EXPIRE", key, seconds)
@@ -392,14 +392,14 @@ class SharedSessions:
 
     def stored_stream(self, session: HandshakeSession, event: EventId) -> StoredStream:
         """Returns the stream in the store to which an event of a session belongs."""
-        return stream_of(self._store, self._keys, session.caller.known_as or "", event)
+        return stream_of(self._store, self._keys, session.caller.session_id or "", event)
 
     # --- another owner ---------------------------------------------------------------------------------------------
 
     def _let_go(self, session: HandshakeSession) -> None:
         """Ends what servers keep for a session alone, its subscriptions, and its standing stream."""
         for upstream in self._dispatcher.hub.upstreams.values():
-            upstream.forget(session.caller)
+            upstream.drop(session.caller)
         self._dispatcher.unsubscribe(session.caller)
         ownership, watched = session.ownership, session.watched
         if ownership is not None and watched is not None and not self._owners.is_here(ownership):
@@ -459,7 +459,7 @@ class SharedSessions:
                     ):
                         not_delivered(message)
                 except ProtocolError as error:
-                    session.caller.take_answer(error_response(message["id"], error))
+                    session.connection.take_answer(error_response(message["id"], error))
         finally:
             del self._push_queues[session.id]  # the next message begins another task
 
@@ -477,7 +477,7 @@ def headers_of(session: HandshakeSession) -> Headers:
         ("accept", "application/json, text/event-stream"),
         ("content-type", "application/json"),
         ("mcp-session-id", session.id),
-        ("mcp-protocol-version", session.caller.protocol_version or ""),
+        ("mcp-protocol-version", session.connection.protocol_version or ""),
     ]
 
 

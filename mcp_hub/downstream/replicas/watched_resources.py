@@ -178,4 +178,4 @@ class WatchedResources:
         """Carries out a subscription request in the client's name."""
         request = {"jsonrpc": "2.0", "id": f"restore {uri}", "method": method, "params": {"uri": uri}}
         answer = partial(self._dispatcher.answer, send=self._session.standing.put_once, era="handshake")
-        return await answer(self._session.caller, request)
+        return await answer(self._session.connection, request)

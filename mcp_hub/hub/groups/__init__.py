@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,8 @@ from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_tools
 from mcp_hub.policy import Policy
 from mcp_hub.policy.group import GroupPolicy
-from mcp_hub.policy.sharing import EVERYBODY, Sharing
-from mcp_hub.security.lru import Lru
+from mcp_hub.policy.sharing import Sharing
+from mcp_hub.security.callers import Caller, CallerSlot
 from mcp_hub.security.private_files import PendingWrites, PrivateDirectory, newer_format
 from mcp_hub.text import printable
 
@@ -90,8 +90,6 @@ log = logging.getLogger("mcp_hub")
 MAX_GROUPS: Final = 1000
 """The most groups of the configuration and of run time, with removed ones that still hide their tools."""
 MAX_NAME: Final = 64
-MAX_CALLERS: Final = 10_000
-"""The most callers with a choice of their own; with one more, the oldest choice falls back to the defaults."""
 
 
 class Groups:
@@ -115,8 +113,8 @@ class Groups:
     ) -> None:
         self._catalogs = catalogs
         self._sharing = sharing or Sharing()
-        self._unpublished: list[tuple[Hashable | None, dict[str, bool]]] = []
-        """(Caller, {group: whether it is active}) of changes that the other replicas were not told yet."""
+        self._unpublished: list[tuple[Caller | None, dict[str, bool]]] = []
+        """(Caller, None for all; {group: whether it is active}) of changes that other replicas were not told yet."""
         self._add_policy = ruled
         self._rule = GroupPolicy(
             lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.was_removed(route)
@@ -128,7 +126,7 @@ class Groups:
         self._removed: dict[str, ToolGroupSettings] = {}
         self._replaced: set[str] = set()
         """Groups of the configuration that were removed, and whose names groups created at run time have now."""
-        self._chosen: Lru[Hashable | None, dict[str, bool]] = Lru(MAX_CALLERS)
+        self._chosen = CallerSlot[dict[str, bool]]()
         self._state_file = GroupStateFile(config.state_file) if config.state_file is not None else None
         self._switched_states: dict[str, bool] = self._state_file.read() if self._state_file is not None else {}
         """Groups that were switched at run time; the others are as the configuration says."""
@@ -174,7 +172,7 @@ class Groups:
         """Returns the groups that are active by default, in their order."""
         return tuple(name for name in self._groups if self._default(name))
 
-    def active_for(self, caller: Hashable | None) -> tuple[str, ...]:
+    def active_for(self, caller: Caller) -> tuple[str, ...]:
         """Returns the groups that are active for one caller."""
         on = self.now.active(caller)
         return tuple(name for name in self._groups if name in on)
@@ -184,7 +182,7 @@ class Groups:
         members = self.now.members
         return members.groups(route)
 
-    def shown_to(self, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
+    def shown_to(self, caller: Caller) -> tuple[ToolGroupSettings, ...]:
         """Returns the groups that one caller may know about."""
         return self.now.visible_groups(self.whole_of(caller), caller)
 
@@ -192,16 +190,16 @@ class Groups:
         """Returns the notes of the named groups, by default of the active ones, as one text."""
         return notes_of(self._groups[name] for name in (self.active() if names is None else self._checked_names(names)))
 
-    def notes_for(self, caller: Hashable | None) -> str:
+    def notes_for(self, caller: Caller) -> str:
         """Returns the notes of the groups that are active for one caller, as one text."""
         on = self.now.active(caller)
         return notes_of(group for group in self.shown_to(caller) if group.name in on)
 
-    def catalog_of(self, caller: Hashable | None) -> Catalog:
+    def catalog_of(self, caller: Caller) -> Catalog:
         """Returns the catalog that one caller sees."""
         return self._catalogs.of(caller)
 
-    def whole_of(self, caller: Hashable | None) -> Catalog:
+    def whole_of(self, caller: Caller) -> Catalog:
         """Returns the catalog that one caller would see if all groups were active."""
         return self._catalogs.full_catalog(caller)
 
@@ -260,7 +258,7 @@ class Groups:
         on = {name for name, active in states.items() if _flag(active)}
         self._set_states({name: name in on for name in self._groups})
 
-    def reset_for(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
+    def reset_for(self, caller: Caller, states: Mapping[str, bool]) -> None:
         """Sets the state of the groups that one caller knows of, or with `group_scope: hub` of everybody's.
 
         Raises ValueError for an unknown group or a state that is not a boolean.
@@ -274,7 +272,7 @@ class Groups:
         self._choose(caller, final)
         self._queue_for_replicas(caller, final)
 
-    def _choose(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
+    def _choose(self, caller: Caller, states: Mapping[str, bool]) -> None:
         former_catalog = self._catalogs.of(caller)
         self._chosen[caller] = {**self._chosen.get(caller, {}), **states}
         self._catalogs.changed_for(caller, former_catalog)
@@ -294,13 +292,9 @@ class Groups:
         self._forget_groups(group_names)
         self._changed()
 
-    def forget(self, caller: Hashable | None) -> None:
-        """Drops the choice of a caller that is gone."""
-        self._chosen.pop(caller, None)
-
     # --- other replicas ----------------------------------------------------------------------------------------
 
-    def _queue_for_replicas(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
+    def _queue_for_replicas(self, caller: Caller | None, states: Mapping[str, bool]) -> None:
         if self._sharing.publish is not None:
             self._unpublished.append((caller, dict(states)))
 
@@ -313,10 +307,10 @@ class Groups:
         for caller, states in changes:
             await self._sharing.broadcast("groups", caller, states)
 
-    def take(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
-        """Applies states of groups from another replica, for one caller or for EVERYBODY."""
+    def take(self, caller: Caller | None, states: Mapping[str, bool]) -> None:
+        """Applies states of groups from another replica, for one caller, or None for all."""
         known_states = {name: active for name, active in states.items() if name in self._groups}
-        if caller is EVERYBODY:
+        if caller is None:
             self._switch(known_states)
         elif known_states:
             self._choose(caller, known_states)
@@ -363,13 +357,13 @@ class Groups:
             self._added.pop(name, None)
             self._switched_states.pop(name, None)
         # A new object: the previous view of a caller may still be compared with the new one.
-        previous, self._chosen = self._chosen, Lru(MAX_CALLERS)
+        previous, self._chosen = self._chosen, CallerSlot()
         for caller, chosen in previous.items():
             self._chosen[caller] = {name: active for name, active in chosen.items() if name not in dropped}
 
     def _set_states(self, states: Mapping[str, bool]) -> None:
         self._switch(states)
-        self._queue_for_replicas(EVERYBODY, states)
+        self._queue_for_replicas(None, states)
 
     def _switch(self, states: Mapping[str, bool]) -> None:
         self._switched_states.update(states)

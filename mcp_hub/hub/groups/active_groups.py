@@ -6,7 +6,7 @@ Lists and calls use the same object, so that they always agree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -22,7 +22,7 @@ from mcp_hub.protocol.frames import finished
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.search import words_of
 from mcp_hub.search.signatures import summary
-from mcp_hub.security import profile_of
+from mcp_hub.security.callers import Caller
 from mcp_hub.security.lru import Lru
 from mcp_hub.text import printable
 
@@ -230,7 +230,7 @@ class ActiveGroups:
         self,
         groups: Mapping[str, ToolGroupSettings],
         defaults: Mapping[str, bool],
-        chosen: Mapping[Hashable | None, Mapping[str, bool]],
+        chosen: Mapping[Caller, Mapping[str, bool]],
         members: GroupMembers,
         *,
         everything: bool,
@@ -250,19 +250,19 @@ class ActiveGroups:
         """The names of the meta tools that some caller has."""
         return frozenset(tool["name"] for tool in definitions(tuple(self.groups.values()), self._own_tools))
 
-    def active(self, caller: Hashable | None) -> frozenset[str]:
+    def active(self, caller: Caller) -> frozenset[str]:
         """Returns the groups that are active for a caller."""
         chosen = self._chosen.get(caller, {})
         return frozenset(name for name in self.groups if chosen.get(name, self._defaults[name]))
 
-    def inactive(self, route: Route, caller: Hashable | None) -> str | None:
+    def inactive(self, route: Route, caller: Caller) -> str | None:
         """Returns a group that must be activated before a tool can be used, or None if the tool can be used."""
         names = self.members.groups(route)
         if not names or not self.active(caller).isdisjoint(names):
             return None
         return names[0]
 
-    def visible_groups(self, full_catalog: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
+    def visible_groups(self, full_catalog: Catalog, caller: Caller) -> tuple[ToolGroupSettings, ...]:
         """Returns the groups that a caller may know about. `full_catalog` is its catalog with all groups active."""
         return finished(self._visible_groups(full_catalog, self._restricts(caller)))
 
@@ -280,7 +280,7 @@ class ActiveGroups:
             groups = self._visible[catalog] = tuple(group for name, group in self.groups.items() if name in names)
         return groups
 
-    def view(self, full_catalog: Catalog, caller: Hashable | None) -> Catalog:
+    def view(self, full_catalog: Catalog, caller: Caller) -> Catalog:
         """Returns the catalog that a caller sees: the meta tools, then its tools of `full_catalog` in active groups."""
         views = self._views.get(full_catalog)
         key = (self.active(caller), self._restricts(caller))
@@ -308,5 +308,5 @@ class ActiveGroups:
         self._views.setdefault(catalog, Lru(MAX_VIEWS))[active, restricted] = view
         return view
 
-    def _restricts(self, caller: Hashable | None) -> bool:
-        return not self._everything or profile_of(caller) is not None
+    def _restricts(self, caller: Caller) -> bool:
+        return not self._everything or caller.profile is not None

@@ -7,49 +7,52 @@ import pytest
 from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.catalog.exposed_ids import MAX_ISSUED, MAX_ISSUED_URI, IssuedUris, UriMap
 from mcp_hub.protocol.kinds import RESOURCES
+from mcp_hub.security.callers import Caller
+
+ME = Caller()
 
 
 def test_equal_uris_from_two_servers_resolve_to_each_for_one_caller() -> None:
-    uris = IssuedUris()
-    first = uris.give("me", "a", "x:1", "x:1")
-    second = uris.give("me", "b", "x:1", "x:1")
-    assert (first, uris.find("me", first)) == ("x:1", ("a", "x:1"))
-    assert (second, uris.find("me", second)) == ("mcp-hub://b/x:1", ("b", "x:1"))
-    assert uris.give("me", "b", "x:1", "x:1") == second
-    assert uris.find("you", first) is None
-    uris.forget("me")
-    assert uris.find("me", first) is None
+    uris, me = IssuedUris(), Caller()
+    first = uris.give(me, "a", "x:1", "x:1")
+    second = uris.give(me, "b", "x:1", "x:1")
+    assert (first, uris.find(me, first)) == ("x:1", ("a", "x:1"))
+    assert (second, uris.find(me, second)) == ("mcp-hub://b/x:1", ("b", "x:1"))
+    assert uris.give(me, "b", "x:1", "x:1") == second
+    assert uris.find(Caller(), first) is None
+    me.end()
+    assert uris.find(me, first) is None
 
 
 def test_equal_web_urls_of_two_servers_are_one_resource() -> None:
     uris = IssuedUris()
     for server in "ab":
-        assert uris.give("me", server, "https://example.com/", "https://example.com/") == "https://example.com/"
+        assert uris.give(ME, server, "https://example.com/", "https://example.com/") == "https://example.com/"
 
 
 def test_remembered_uris_are_bounded_and_the_largest_caller_loses_its_oldest() -> None:
-    uris = IssuedUris()
-    uris.give("modest", "a", "x:mine", "x:mine")
+    uris, modest, greedy, other = IssuedUris(), Caller(), Caller(), Caller()
+    uris.give(modest, "a", "x:mine", "x:mine")
     size = 30_000
     count = MAX_ISSUED // size
     for number in range(count):
         uri = f"x:{number}".ljust(size // 2, "-")
-        assert uris.give("greedy", "a", uri, uri) == uri
-    assert uris.find("modest", "x:mine") == ("a", "x:mine")
-    assert uris.find("greedy", "x:0".ljust(size // 2, "-")) is None
-    assert uris.find("greedy", f"x:{count - 1}".ljust(size // 2, "-")) is not None
-    uris.forget("greedy")
+        assert uris.give(greedy, "a", uri, uri) == uri
+    assert uris.find(modest, "x:mine") == ("a", "x:mine")
+    assert uris.find(greedy, "x:0".ljust(size // 2, "-")) is None
+    assert uris.find(greedy, f"x:{count - 1}".ljust(size // 2, "-")) is not None
+    greedy.end()
     for number in range(count // 2):  # what was forgotten takes no room
         uri = f"y:{number}".ljust(size // 2, "-")
-        uris.give("other", "a", uri, uri)
-    assert uris.find("other", "y:0".ljust(size // 2, "-")) is not None
+        uris.give(other, "a", uri, uri)
+    assert uris.find(other, "y:0".ljust(size // 2, "-")) is not None
 
 
 def test_a_uri_too_long_to_remember_is_not_rewritten() -> None:
     uris = IssuedUris()
     uri = "x:" + "-" * MAX_ISSUED_URI
-    assert uris.give("me", "a", uri, uri) == uri
-    assert uris.find("me", uri) is None
+    assert uris.give(ME, "a", uri, uri) == uri
+    assert uris.find(ME, uri) is None
 
 
 @pytest.fixture
@@ -67,13 +70,13 @@ def uris() -> UriMap:
 @pytest.mark.parametrize("uri", ["x:1", "x:2", "x:3", "mcp-hub://a/x:1", "mcp-hub://b/x:9"])
 def test_original_uris_are_the_inverse_of_exposed_ones(uris: UriMap, uri: str) -> None:
     for server in "ab":
-        exposed = uris.exposed("me", server, uri)
-        assert uris.original("me", server, exposed) == uri
+        exposed = uris.exposed(ME, server, uri)
+        assert uris.original(ME, server, exposed) == uri
         peer = "a" if server == "b" else "b"
-        assert uris.original("me", peer, exposed) == exposed
+        assert uris.original(ME, peer, exposed) == exposed
 
 
 def test_a_forgotten_prefixed_uri_is_still_recognised(uris: UriMap) -> None:
-    assert uris.original("me", "b", "mcp-hub://b/x:7") == "x:7"
-    assert uris.original("me", "a", "mcp-hub://b/x:7") == "mcp-hub://b/x:7"
-    assert uris.original("me", "a", "x:never") == "x:never"
+    assert uris.original(ME, "b", "mcp-hub://b/x:7") == "x:7"
+    assert uris.original(ME, "a", "mcp-hub://b/x:7") == "mcp-hub://b/x:7"
+    assert uris.original(ME, "a", "x:never") == "x:never"

@@ -62,7 +62,7 @@ async def ask(served: Served, context: ssl.SSLContext, headers: Lines = ()) -> R
 
 
 def principal_of(served: Served) -> list[str]:
-    return [str(caller.principal) for caller in served.dispatcher.callers]
+    return [str(connection.principal) for connection in served.dispatcher.connections]
 
 
 def bearer(name: str) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from mcp_hub.policy.quotas import Quotas
 from mcp_hub.protocol.era import LISTEN, Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
+from mcp_hub.security.callers import Callers
 from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, bearer, network_hub, visiting
 from tests.fakes.client import ENVELOPE, MODERN, PATIENCE, fake, hub
 
@@ -173,6 +174,7 @@ class Desk:
         limits = {"limits": Rules.model_validate(rules)}
         server = Server(id="a", transport="stdio", command="x", namespace="a", settings=limits)
         self.policy = LimitsPolicy({"a": server}, Clock())
+        self._callers = Callers()
         self.admitted: list[str] = []
         self._finished: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[Json]] = {}
@@ -182,7 +184,7 @@ class Desk:
         for name in names:
             self._finished[name] = asyncio.Event()
             route = Route("a", TOOLS, name)
-            call = Call("tools/call", name, route, {}, "modern", Envelope(), Principal(name[0]))
+            call = Call("tools/call", name, route, {}, "modern", Envelope(), self._callers.of(Principal(name[0])))
             self.tasks[name] = asyncio.ensure_future(self.policy(call, self._answer))
             await self.settle()
 

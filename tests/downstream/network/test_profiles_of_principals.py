@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mcp_hub.catalog import Route
-from mcp_hub.downstream import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
 from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
@@ -22,9 +21,11 @@ from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.security.callers import Caller
 from mcp_hub.upstream.list_store import RawLists
 from tests.downstream.network.dumping import dumping
 from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, network_hub, spelled, visiting
+from tests.fakes.callers import a_principal
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 from tests.hub.test_large_inputs import tool
 
@@ -189,7 +190,7 @@ async def test_a_principal_without_a_profile_reaches_everything(tmp_path: Path, 
 async def test_only_callers_whose_lists_change_are_notified(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     notifications: list[tuple[frozenset[Kind], CallerFilter]] = []
-    alice, bob = Principal("alice", "analyst"), Principal("bob", "second")
+    alice, bob, anonymous = a_principal("alice", "analyst"), a_principal("bob", "second"), a_principal("")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         changed = asyncio.Event()
 
@@ -197,15 +198,15 @@ async def test_only_callers_whose_lists_change_are_notified(tmp_path: Path) -> N
             notifications.append((kinds, caller_filter))
             changed.set()
 
-        for principal in (alice, bob, ANONYMOUS):
-            await hub.settled_catalog(principal)
+        for caller in (alice, bob, anonymous):
+            await hub.settled_catalog(caller)
         names = [hub.catalogs.of(caller).names(TOOLS) for caller in (alice, bob)]
         hub.catalogs.watch(watch)
         tool = {"name": "late", "inputSchema": {"type": "object"}}
         hub.upstreams["c"].lists.adopt({TOOLS: [*hub.upstreams["c"].lists.items[TOOLS], tool]})
         hub.catalogs.changed()
         await changed.wait()
-        assert {kind for kinds, caller_filter in notifications if caller_filter(ANONYMOUS) for kind in kinds} == {TOOLS}
+        assert {kind for kinds, caller_filter in notifications if caller_filter(anonymous) for kind in kinds} == {TOOLS}
         assert [caller_filter(caller) for caller in (alice, bob) for _, caller_filter in notifications] == [
             False
         ] * len(notifications) * 2
@@ -238,12 +239,12 @@ async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
-        sessions = [Caller(principal, lambda message: None) for principal in (Principal("alice", "analyst"), ANONYMOUS)]
+        sessions = [Caller(principal) for principal in (Principal("alice", "analyst"), ANONYMOUS)]
         listeners = [Listener(), Listener()]
         for session, listener in zip(sessions, listeners, strict=True):
-            hub.clients.introduce(session.handshake_key, listener, "handshake")  # type: ignore[arg-type]
+            hub.clients.introduce(session, listener, "handshake")  # type: ignore[arg-type]
         for session, server in itertools.product(sessions, ("a", "b", "c")):
-            hub.clients.hear({"data": server}, server, session.handshake_key)
+            hub.clients.hear({"data": server}, server, session)
         assert [[message["data"] for message in listener.messages] for listener in listeners] == [
             ["a"],
             ["a", "b", "c"],
@@ -253,7 +254,7 @@ async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path
 async def test_tools_of_a_clients_own_session_are_restricted_by_its_profile_too(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
-        sessions = [Caller(principal, lambda message: None) for principal in (Principal("bob", "second"), ANONYMOUS)]
+        sessions = [Caller(principal) for principal in (Principal("bob", "second"), ANONYMOUS)]
         for session in sessions:
             await hub.settled_catalog(session)
             own = hub.upstreams["b"].caller_lists.all[session] = RawLists(hub.upstreams["b"].server)
@@ -308,7 +309,7 @@ async def test_a_caller_who_knows_the_route_is_still_refused(
     async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
         alice = Principal("alice", "analyst")
-        for caller in (alice, Caller(alice, lambda message: None)):
+        for caller in (hub.callers.of(alice), Caller(alice)):
             call = Call(method, name, Route("c", kind, name), {}, "handshake", Envelope(), caller)
             with pytest.raises(UnknownName):
                 await hub.act(call)

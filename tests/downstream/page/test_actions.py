@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act, post, refusal, text
 from tests.downstream.page.opened import OpenPage, served_hub
 from tests.fakes.client import PATIENCE, fake, write_config
@@ -172,7 +173,7 @@ async def test_an_ended_session_answers_404_to_its_client(tmp_path: Path) -> Non
         assert len(rows) == 2
         first = served.app.streamable.sessions.find(client.session["mcp-session-id"], "")
         assert first is not None
-        client_id = served.hub.labels.caller(first.caller.handshake_key)
+        client_id = first.caller.label
         await act(page, "end_session", client=client_id)
         remaining = [row["id"] for row in rows if row["id"] != client_id]
         async with asyncio.timeout(PATIENCE):
@@ -212,13 +213,13 @@ async def test_pinning_a_server_records_its_definitions_and_serves_its_tools(tmp
     marker = tmp_path / "more"
     servers = {"a": fake("--more-if", str(marker)), "b": fake()}
     async with served_hub(tmp_path, servers, pins="enforce") as served, served.looking() as page:
-        assert not served.hub.catalogs.of(None).entries(TOOLS)
+        assert not served.hub.catalogs.of(SOLE).entries(TOOLS)
         outcome = await act(page, "pin", server="a")
         assert outcome["text"].startswith("pinned ")
         pins = json.loads((tmp_path / "servers.pins.json").read_text())["servers"]
         assert list(pins) == ["a"]
         async with asyncio.timeout(PATIENCE):
-            while not served.hub.catalogs.of(None).entries(TOOLS):
+            while not served.hub.catalogs.of(SOLE).entries(TOOLS):
                 await asyncio.sleep(0)
         assert await text(page, "a__echo", {"text": "x"}) == "x"
         await act(page, "restart", server="b")

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream import Caller
+from mcp_hub.downstream import Connection
 from mcp_hub.downstream.page import client_rows, server_rows, update_stream
 from mcp_hub.downstream.page.endpoints import MAX_WINDOW
 from mcp_hub.downstream.page.feed import MAX_ROWS_BYTES
 from mcp_hub.protocol.era import MAX_DECLARED
 from mcp_hub.protocol.frames import encode
 from mcp_hub.security import ANONYMOUS
+from mcp_hub.security.callers import Caller
 from tests.downstream.page.acting import post
 from tests.downstream.page.opened import Events, OpenPage, ServedHub, served_hub
 from tests.fakes.client import PATIENCE, fake
@@ -30,14 +31,15 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update_stream, "CLIENTS_EVERY", 0.0)
 
 
-def connect(served: ServedHub, number: int, capabilities: dict[str, Any]) -> list[Caller]:
-    """Callers with sessions, as a transport makes them."""
-    dispatcher, callers = served.dispatcher, [Caller(ANONYMOUS, lambda message: None) for _ in range(number)]
-    for at, caller in enumerate(callers):
+def connect(served: ServedHub, number: int, capabilities: dict[str, Any]) -> list[Connection]:
+    """Clients with sessions, as a transport makes them."""
+    dispatcher = served.dispatcher
+    connections = [Connection(Caller(), lambda message: None) for _ in range(number)]
+    for at, connection in enumerate(connections):
         info = {"name": f"client {at}" + "n" * 10_000, "version": "n", "icons": [{"src": "x" * 100_000}]}
-        caller.declare("2025-11-25", capabilities, info)
-        dispatcher.join(caller)
-    return callers
+        connection.declare("2025-11-25", capabilities, info)
+        dispatcher.join(connection)
+    return connections
 
 
 async def counted(events: Events, number: int) -> int:
@@ -76,7 +78,7 @@ async def test_sessions_that_declare_much_cost_the_page_and_the_hub_little(tmp_p
             answer = await client.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting})
             assert answer.status_code == 200
         assert await counted(events, SESSIONS + 1) < 64 * 1024
-        kept = [encode(caller.envelope) for caller in served.dispatcher.callers]
+        kept = [encode(connection.envelope) for connection in served.dispatcher.connections]
         assert sum(map(len, kept)) < SESSIONS * (MAX_DECLARED + 1024)
         assert len((await page.get("state")).content) < 8 * 1024
         first = await window(page, "clients")
@@ -114,13 +116,13 @@ async def test_what_the_page_gets_is_bounded_whatever_the_hub_has(tmp_path: Path
 
 async def test_a_list_is_filtered_sorted_and_cut_in_the_hub(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake("--tools", "40")}) as served, served.looking() as page:
-        callers = connect(served, 12, {})
+        connections = connect(served, 12, {})
         names = [row["name"][:9] for row in (await window(page, "clients", first=9, count=2))["rows"]]
         assert names == ["client 9n", "client 10"]
         found = await window(page, "clients", text="CLIENT%201", sort="name", down=1)
         assert [row["name"][:9] for row in found["rows"]] == ["client 11", "client 10", "client 1n"]
         assert (found["matching"], found["total"]) == (3, 12)
-        served.dispatcher.leave(callers[0])
+        served.dispatcher.leave(connections[0])
         async with asyncio.timeout(PATIENCE):
             assert (await window(page, "clients", first=999999999999, count="x"))["total"] == 11
         tools = await window(page, "tools", text="up__t", sort="tokens", first=38)

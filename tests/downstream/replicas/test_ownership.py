@@ -49,7 +49,7 @@ class Replica:
     def ownership(self, name: str, *, began_here: bool = False) -> Ownership:
         """This replica's record of the owner of `name`."""
         if name not in self.ownerships:
-            self.ownerships[name] = entry = Ownership(name, name, began_here=began_here)
+            self.ownerships[name] = entry = Ownership(name, began_here=began_here)
             entry.let_go = lambda: self.released.append(name)
             entry.taken_over = lambda: self.restored.append(name)
         return self.ownerships[name]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.downstream.dispatcher import Dispatcher
-from mcp_hub.downstream.replicas import Replicas, request_router
+from mcp_hub.downstream.replicas import Replicas
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
 from mcp_hub.protocol.skill_entries import READ_DIRECTORY
-from mcp_hub.security import Principal
+from mcp_hub.security import Principal, callers
 from tests.fakes.client import fake, write_config
 from tests.fakes.redis_server import redis_server
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_sessions_of_a_principal_end_when_its_owner_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_router, "MAX_PRINCIPALS", 2)
+    monkeypatch.setattr(callers, "MAX_PRINCIPALS", 2)
     file = write_config(tmp_path, {"own": fake(session="client")})
     ann, bob, eve = map(Principal, ("ann", "bob", "eve"))
     async with redis_server() as store, Engine(read_config(file, {}).config) as hub:
@@ -30,12 +30,13 @@ async def test_the_sessions_of_a_principal_end_when_its_owner_is_forgotten(
         await replicas.begin()
         sessions = hub.upstreams["own"].own_sessions
         await hub.upstreams["own"].connected()
-        for principal in (ann, bob, ann):
-            replicas.router._principal_ownership(principal)
-            async with sessions.of(principal):
+        first, second, _ = seen = [hub.callers.of(principal) for principal in (ann, bob, ann)]
+        for caller in seen:
+            replicas.router._ownership(caller)
+            async with sessions.of(caller):
                 pass
-        replicas.router._principal_ownership(eve)
-        assert [sessions.existing(principal) is not None for principal in (ann, bob)] == [True, False]
+        replicas.router._ownership(hub.callers.of(eve))
+        assert [sessions.existing(caller) is not None for caller in (first, second)] == [True, False]
         await replicas.close()
 
 
@@ -45,7 +46,7 @@ async def test_the_owner_gets_the_requests_for_servers_with_a_session_of_each_cl
         replicas = Replicas(store.settings(), Dispatcher(hub))
         await replicas.begin()
         catalog = await hub.settled_catalog()
-        ann = Principal("ann")
+        ann = hub.callers.of(Principal("ann"))
         for kind in (TOOLS, RESOURCES, PROMPTS):
             for name in catalog.names(kind):
                 route = catalog.resolve(kind, name)

@@ -31,7 +31,7 @@ class Replica:
         self.release.set()
         """While it is not set, the server answers no request to restore a subscription."""
         self.store = Store(server.settings())
-        session: Any = SimpleNamespace(caller="caller", standing=Outbox())
+        session: Any = SimpleNamespace(connection="connection", standing=Outbox())
         dispatcher: Any = SimpleNamespace(answer=self._answer)
         self.watched = WatchedResources(self.store, dispatcher, session, self.store.key(KEY), 60)
 

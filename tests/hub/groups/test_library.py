@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,15 @@ from mcp_hub.policy import Call
 from mcp_hub.policy.group import GroupInactive
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
-from mcp_hub.security import Principal
+from mcp_hub.security import Principal, callers
+from mcp_hub.security.callers import SOLE, Caller
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.hub.groups.hearing import GROUPS, RESET
 
 pytestmark = pytest.mark.anyio
 
-ALICE, BOB = Principal("alice"), Principal("bob")
+ALICE, BOB = a_principal("alice"), a_principal("bob")
 
 
 @contextlib.asynccontextmanager
@@ -37,11 +39,11 @@ async def running(directory: Path, **root: Any) -> AsyncIterator[Engine]:
         yield hub
 
 
-def names(hub: Engine, caller: Hashable | None = None) -> tuple[str, ...]:
+def names(hub: Engine, caller: Caller = SOLE) -> tuple[str, ...]:
     return hub.catalogs.of(caller).names(TOOLS)
 
 
-async def call(hub: Engine, name: str, arguments: dict[str, Any] | None = None, caller: Hashable | None = None) -> str:
+async def call(hub: Engine, name: str, arguments: dict[str, Any] | None = None, caller: Caller = SOLE) -> str:
     route = await hub.route(TOOLS, name, "handshake", caller)
     params = {"name": route.name, "arguments": arguments or {}}
     result = await hub.act(Call("tools/call", name, route, params, "handshake", Envelope(), caller))
@@ -51,19 +53,19 @@ async def call(hub: Engine, name: str, arguments: dict[str, Any] | None = None, 
 class Told:
     """Records which of some callers were notified of changed tools."""
 
-    def __init__(self, hub: Engine, *callers: Hashable | None) -> None:
+    def __init__(self, hub: Engine, *callers: Caller) -> None:
         self._callers = callers
-        self._notified: list[Hashable | None] = []
+        self._notified: list[Caller] = []
         hub.catalogs.watch(self._take)
 
     def _take(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
         self._notified += [caller for caller in self._callers if TOOLS in kinds and caller_filter(caller)]
 
-    def now(self) -> list[Hashable | None]:
+    def now(self) -> list[Caller]:
         notified, self._notified = self._notified, []
         return notified
 
-    async def soon(self) -> list[Hashable | None]:
+    async def soon(self) -> list[Caller]:
         """Waits until a caller was notified: a catalog that takes long is built in slices."""
         while not self._notified:
             await asyncio.sleep(0.01)
@@ -72,13 +74,13 @@ class Told:
 
 async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools(tmp_path: Path) -> None:
     async with running(tmp_path) as hub:
-        notified = Told(hub, None, ALICE)
+        notified = Told(hub, SOLE, ALICE)
         rules = hub.rules.chain.policies
         assert list(hub.groups) == []
         assert hub.rules.chain.policies == rules  # nobody pays for groups that are not there
         assert notified.now() == []
         hub.groups.create("sums", "Adding.", notes="Twice.", active=True)
-        assert notified.now() == [None, ALICE]  # the tool that switches groups
+        assert notified.now() == [SOLE, ALICE]  # the tool that switches groups
         assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == [
             "Access",
             "GroupPolicy",
@@ -87,7 +89,7 @@ async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools
         hub.groups.add("sums", tools=["a/add"], servers=["b"])
         assert notified.now() == []
         hub.groups.update("sums", active=False)
-        assert notified.now() == [None, ALICE]
+        assert notified.now() == [SOLE, ALICE]
         assert names(hub)[0] == RESET
         assert not {"a__add", "b__pid"} & set(names(hub))
         with pytest.raises(GroupInactive):
@@ -107,23 +109,24 @@ async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools
 
 async def test_a_callers_group_choice_affects_only_that_caller(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
-        notified = Told(hub, None, ALICE, BOB)
-        hub.groups.reset_for(ALICE, {"sums": True})
-        assert notified.now() == [ALICE]
-        assert hub.groups.active_for(ALICE) == ("sums",)
+        alice = a_principal("alice")
+        notified = Told(hub, SOLE, alice, BOB)
+        hub.groups.reset_for(alice, {"sums": True})
+        assert notified.now() == [alice]
+        assert hub.groups.active_for(alice) == ("sums",)
         assert hub.groups.active_for(BOB) == hub.groups.active() == ("texts",)
         hub.groups.reset({"sums": True, "all_of_b": True})
-        assert notified.now() == [None, BOB]
-        assert hub.groups.active_for(ALICE) == ("sums",)
+        assert notified.now() == [SOLE, BOB]
+        assert hub.groups.active_for(alice) == ("sums",)
         assert (
             hub.groups.notes() == "## About Tool Group 'sums'\nAdd twice.\n## About Tool Group 'all_of_b'\nBe careful."
         )
         assert hub.groups.notes(["texts", "sums"]) == "## About Tool Group 'sums'\nAdd twice."
         hub.groups.create("late", tools=["a/pid"])
-        assert notified.now() == [None, ALICE, BOB]
-        assert "a__pid" not in names(hub, ALICE)
-        hub.forget(ALICE)
-        assert names(hub, ALICE) == names(hub, BOB)
+        assert notified.now() == [SOLE, alice, BOB]
+        assert "a__pid" not in names(hub, alice)
+        alice.end()
+        assert names(hub, alice) == names(hub, BOB)
 
 
 async def test_group_state_dicts_have_the_format_of_a_toolkit(tmp_path: Path) -> None:
@@ -171,7 +174,7 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
         hub.groups.add("sums", tools=["a/count"])
         hub.groups.remove("all_of_b")
         hub.groups.reset_for(ALICE, {"sums": True})
-        notified = Told(hub, None, ALICE)
+        notified = Told(hub, SOLE, ALICE)
         await hub.renew(hub.config)
         assert notified.now() == []
         assert [group.name for group in hub.groups] == ["sums", "texts", "pids"]
@@ -182,7 +185,7 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
             await call(hub, "a__count", {"steps": 1})
         await hub.renew(hub.config.model_copy(update={"groups": ()}))
         assert [group.name for group in hub.groups] == ["pids"]
-        assert await notified.soon() == [None, ALICE]
+        assert await notified.soon() == [SOLE, ALICE]
         assert await call(hub, "a__count", {"steps": 1}) == "counted"
 
 
@@ -222,17 +225,21 @@ async def test_views_and_callers_are_bounded(tmp_path: Path, monkeypatch: pytest
     from mcp_hub.hub import groups as of_groups
     from mcp_hub.hub.groups import active_groups
 
-    monkeypatch.setattr(of_groups, "MAX_CALLERS", 3)
+    monkeypatch.setattr(callers, "MAX_PRINCIPALS", 3)
     monkeypatch.setattr(active_groups, "MAX_VIEWS", 2)
     async with running(tmp_path, groups=GROUPS) as hub:
-        callers = [Principal(f"p{n}") for n in range(5)]
         states = [{}, {"sums": True}, {"texts": True}, {"all_of_b": True}, {"sums": True, "texts": True}]
-        for caller, state in zip(callers, states, strict=True):
-            hub.groups.reset_for(caller, state)
-        assert [hub.groups.active_for(caller) for caller in callers[:2]] == [("texts",), ("texts",)]
-        assert [len(hub.groups.active_for(caller)) for caller in callers[2:]] == [1, 1, 2]
-        views = [names(hub, caller) for caller in callers]
-        assert views == [names(hub, caller) for caller in callers]
+        principals = [Principal(f"p{n}") for n in range(5)]
+        for principal, state in zip(principals, states, strict=True):
+            hub.groups.reset_for(hub.callers.of(principal), state)
+        assert [len(hub.groups.active_for(hub.callers.of(principal))) for principal in principals[2:]] == [1, 1, 2]
+        forgotten = [hub.groups.active_for(hub.callers.of(principal)) for principal in principals[:2]]
+        assert forgotten == [("texts",), ("texts",)]
+        sessions = [Caller() for _ in states]
+        for session, state in zip(sessions, states, strict=True):
+            hub.groups.reset_for(session, state)
+        views = [names(hub, session) for session in sessions]
+        assert views == [names(hub, session) for session in sessions]
         hub.groups.create("one more")
         with monkeypatch.context() as patch:
             patch.setattr(of_groups, "MAX_GROUPS", 4)

@@ -10,6 +10,7 @@ from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
+from mcp_hub.security.callers import SOLE
 
 NUMBER = 1_000
 GROUP = ToolGroupSettings(name="g", description="x", tools=("a/*",))
@@ -45,7 +46,7 @@ def test_a_callers_view_is_built_in_steps_and_then_cached() -> None:
     merged = catalog()
     assert sum(1 for _ in groups.preparing(merged, None, None)) > NUMBER
     lookups = members.lookups
-    assert len(groups.view(merged, None).names(TOOLS)) > NUMBER
+    assert len(groups.view(merged, SOLE).names(TOOLS)) > NUMBER
     assert members.lookups == lookups
 
 
@@ -61,5 +62,5 @@ def test_views_in_use_are_prebuilt_for_the_next_catalog() -> None:
 
 def test_a_view_lists_no_tools_of_inactive_groups() -> None:
     groups, _ = active_groups(on=False)
-    view = groups.view(catalog(), None)
+    view = groups.view(catalog(), SOLE)
     assert not [name for name in view.names(TOOLS) if name.startswith("a__")]

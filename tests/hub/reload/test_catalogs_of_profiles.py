@@ -10,7 +10,7 @@ import pytest
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security import Principal
+from tests.fakes.callers import a_principal
 from tests.fakes.client import fake, write_config
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ async def test_no_catalog_is_built_for_a_profile_that_a_reload_has_removed(tmp_p
     config = read_config(write_config(tmp_path, {"a": fake()}, profiles=profiles), {}).config
     async with Engine(config) as hub:
         await hub.settled_catalog()
-        callers = [Principal(name, name) for name in profiles]
+        callers = [a_principal(name, name) for name in profiles]
         assert [(await hub.catalogs.settled_for(caller)).names(TOOLS) for caller in callers] == [
             ("a__echo",),
             ("a__add",),

@@ -28,7 +28,9 @@ from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import LARGE
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from mcp_hub.security import PEER
+from mcp_hub.security.callers import SOLE, Caller
 from mcp_hub.security.redaction import Redactor
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -223,8 +225,8 @@ async def test_a_successful_result_passes_unredacted() -> None:
 
 async def test_an_unknown_name_is_recorded_with_the_rule_that_hides_it() -> None:
     traced = Traced()
-    traced.trace.unknown("tools/call", "up__x", "handshake", None, "blacklist")
-    traced.trace.unknown("resources/read", "a://b?token=abc", "handshake", "me", "unknown")
+    traced.trace.unknown("tools/call", "up__x", "handshake", SOLE, "blacklist")
+    traced.trace.unknown("resources/read", "a://b?token=abc", "handshake", Caller(), "unknown")
     hidden, unlisted = traced.records
     assert (hidden["verdict"], hidden["code"], hidden["policy"], hidden["reason"]) == (
         "refused",
@@ -236,14 +238,11 @@ async def test_an_unknown_name_is_recorded_with_the_rule_that_hides_it() -> None
     assert unlisted["name"] == "a://b?token=***"
 
 
-class Session:
-    """What a caller is known by in the handshake era: some object."""
-
-
 async def test_a_caller_has_one_anonymous_label() -> None:
     traced = Traced()
-    first, second = Session(), Session()
-    for caller in (first, second, first, "", "alice@example.org", "alice@example.org", None, ("a", 1)):
+    first, second = Caller(), Caller()
+    principals = [a_principal(name) for name in ("", "alice@example.org", "alice@example.org")]
+    for caller in (first, second, first, *principals, SOLE):
         await traced.run(a_call({}, caller=caller))
     labels = [record["caller"] for record in traced.records]
     assert labels[0] == labels[2] != labels[1]

@@ -17,6 +17,7 @@ from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.store import StoreUnavailable
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE, fake, hub, write_config
 from tests.fakes.network import network_hub, sdk, text
 
@@ -113,6 +114,7 @@ async def test_a_refused_call_does_not_take_back_labels_that_another_one_has_use
         id: config_of({"servers": {id: {"command": id, "labels": [label]}}}).servers[0] for id, label in names.items()
     }
     published: list[asyncio.Future[None]] = []
+    alice = a_principal("alice")
 
     def publish(kind: str, about: str, value: Any) -> asyncio.Future[None]:
         published.append(asyncio.get_running_loop().create_future())
@@ -127,7 +129,7 @@ async def test_a_refused_call_does_not_take_back_labels_that_another_one_has_use
 
     def started(server: str) -> asyncio.Task[dict[str, Any]]:
         route = Route(server, TOOLS, "echo")
-        call = Call(TOOLS.act_method, "echo", route, {}, "modern", Envelope(), caller="alice")
+        call = Call(TOOLS.act_method, "echo", route, {}, "modern", Envelope(), caller=alice)
         return asyncio.ensure_future(policy(call, answer))
 
     async with asyncio.timeout(PATIENCE):

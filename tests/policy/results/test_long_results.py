@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mcp_hub.policy.long_results import KEPT_SECONDS, MAX_BYTES, MAX_RESULTS, LongResults, head, pages_of
 from mcp_hub.protocol.frames import encode
+from mcp_hub.security.callers import SOLE, Caller
 
 TEXTS = st.text(max_size=4000) | st.text("ab \n\u00e9\U0001f600", max_size=4000)
 BLOCKS = (
@@ -54,35 +55,36 @@ def test_a_text_is_cut_between_characters_and_as_late_as_possible(text: str, siz
 def test_a_page_is_readable_only_by_its_caller_until_it_expires() -> None:
     clock = Clock()
     store = LongResults(clock)
-    uri, pages = store.keep({"content": [{"type": "text", "text": "x" * 3000}]}, "one", 1024)
+    one = Caller()
+    uri, pages = store.keep({"content": [{"type": "text", "text": "x" * 3000}]}, one, 1024)
     assert pages == 3
-    first = store.read(uri, "one")
+    first = store.read(uri, one)
     assert first is not None
-    assert first == {**(store.read(f"{uri}/1", "one") or {}), "contents": first["contents"]}
+    assert first == {**(store.read(f"{uri}/1", one) or {}), "contents": first["contents"]}
     assert first["_meta"]["mcp-hub/long-result"]["next"] == f"{uri}/2"
-    last = store.read(f"{uri}/3", "one")
+    last = store.read(f"{uri}/3", one)
     assert last is not None
     assert "next" not in last["_meta"]["mcp-hub/long-result"]
     for unknown_uri in (f"{uri}/0", f"{uri}/4", f"{uri}/x", f"{uri}/1/1", uri[:-1], f"{uri}/\u0661"):
-        assert store.read(unknown_uri, "one") is None
-    assert store.read(uri, "two") is None
-    assert store.read(uri, None) is None
+        assert store.read(unknown_uri, one) is None
+    assert store.read(uri, Caller()) is None
+    assert store.read(uri, SOLE) is None
     clock.now = KEPT_SECONDS + 1
-    assert store.read(uri, "one") is None
+    assert store.read(uri, one) is None
 
 
 def test_the_oldest_result_is_dropped_when_there_are_too_many() -> None:
     store = LongResults(Clock())
-    uris = [store.keep({"content": []}, None, 1024)[0] for _ in range(MAX_RESULTS + 1)]
-    assert store.read(uris[0], None) is None
-    assert store.read(uris[1], None) is not None
+    uris = [store.keep({"content": []}, SOLE, 1024)[0] for _ in range(MAX_RESULTS + 1)]
+    assert store.read(uris[0], SOLE) is None
+    assert store.read(uris[1], SOLE) is not None
 
 
 def test_the_oldest_result_is_dropped_when_all_are_too_large() -> None:
     store = LongResults(Clock())
     blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (MAX_BYTES // 3)}]}
-    uris = [store.keep(blob, None, 1024)[0] for _ in range(4)]
-    assert [store.read(uri, None) is not None for uri in uris] == [False, False, True, True]
+    uris = [store.keep(blob, SOLE, 1024)[0] for _ in range(4)]
+    assert [store.read(uri, SOLE) is not None for uri in uris] == [False, False, True, True]
 
 
 def test_expired_results_are_dropped_when_a_new_one_is_stored() -> None:
@@ -90,13 +92,13 @@ def test_expired_results_are_dropped_when_a_new_one_is_stored() -> None:
     store = LongResults(clock)
     blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (MAX_BYTES * 2 // 3)}]}
     small = {"content": [{"type": "text", "text": "x"}]}
-    store.keep(blob, None, 1024)
+    store.keep(blob, SOLE, 1024)
     clock.now = KEPT_SECONDS / 2
-    earlier_uri, _ = store.keep(small, None, 1024)
+    earlier_uri, _ = store.keep(small, SOLE, 1024)
     clock.now = KEPT_SECONDS + 1
-    new_uri, _ = store.keep(blob, None, 1024)
-    assert store.read(earlier_uri, None) is not None, "only what is too old has made room"
-    assert store.read(new_uri, None) is not None
+    new_uri, _ = store.keep(blob, SOLE, 1024)
+    assert store.read(earlier_uri, SOLE) is not None, "only what is too old has made room"
+    assert store.read(new_uri, SOLE) is not None
 
 
 def test_structured_content_and_other_members_have_a_page_of_json_each() -> None:

@@ -27,6 +27,7 @@ from mcp_hub.policy.shape_result import WHOLE, ShapeResult
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 
 Json = dict[str, Any]
 
@@ -182,7 +183,7 @@ async def test_unshortenable_structured_content_is_kept_or_refused_and_readable_
     with pytest.raises(ResultTooLarge) as refused:
         await shaped(result, schema=strict, store=store, max_result_bytes=size // (WHOLE + 1))
     uri = next(word for word in refused.value.message.replace(",", " ").split() if store.owns(word))
-    page = store.read(uri, None)
+    page = store.read(uri, SOLE)
     assert page is not None
     assert json.loads(page["contents"][0]["text"]) == result["structuredContent"]
 
@@ -201,7 +202,7 @@ async def test_a_long_meta_is_read_in_pages_too() -> None:
     assert short["content"][0]["text"] == "hello"
     assert list(short["_meta"]) == [META_KEY]
     facts = short["_meta"][META_KEY]
-    last = store.read(f"{facts['uri']}/{facts['pages']}", None)
+    last = store.read(f"{facts['uri']}/{facts['pages']}", SOLE)
     assert last is not None
     assert json.loads(last["contents"][0]["text"]) == {"_meta": result["_meta"]}
 
@@ -307,7 +308,7 @@ async def test_a_result_above_its_token_limit_states_what_is_left_out_and_its_ur
     assert f"{len(first_records)} of 500 items" in short["content"][1]["text"]
     facts = short["_meta"][META_KEY]
     assert facts["tokens"] == estimate_tokens(text)
-    pages = [store.read(f"{facts['uri']}/{page}", None) for page in range(1, facts["pages"] + 1)]
+    pages = [store.read(f"{facts['uri']}/{page}", SOLE) for page in range(1, facts["pages"] + 1)]
     assert "".join(page["contents"][0]["text"] for page in pages if page is not None) == text
 
 

@@ -18,6 +18,8 @@ from mcp_hub.policy.limits import LimitSettings as Rules
 from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import Principal
+from mcp_hub.security.callers import Callers
 from tests.fakes.client import PATIENCE, fake, hub
 from tests.fakes.network import network_hub, sdk
 
@@ -39,6 +41,7 @@ class Desk:
         server = Server(id="a", transport="stdio", command="x", namespace="a", settings={"limits": limits})
         self.clock = Clock()
         self.policy = LimitsPolicy({"a": server}, self.clock)
+        self._callers = Callers()
         self.through: list[str] = []
         self._go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[Json]] = {}
@@ -52,7 +55,7 @@ class Desk:
             return {}
 
         route = Route("a", TOOLS, "t")
-        call = Call("tools/call", name, route, {}, "handshake", Envelope(), caller)
+        call = Call("tools/call", name, route, {}, "modern", Envelope(), self._callers.of(Principal(caller)))
         self.tasks[name] = asyncio.ensure_future(self.policy(call, answer))
         await self.settle()
 

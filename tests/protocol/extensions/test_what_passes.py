@@ -14,7 +14,9 @@ from mcp_hub.catalog.exposed_ids import TaskIds
 from mcp_hub.errors import ProtocolError
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.skill_entries import SKILLS_EXTENSION
+from mcp_hub.security.callers import SOLE, Caller
 from tests.catalog.uris.test_links_and_rules import server
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking, client_of
 
@@ -163,22 +165,24 @@ async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_p
 
 
 def test_a_task_id_of_one_replica_is_valid_at_the_others_and_names_its_replica() -> None:
+    ann = a_principal("ann")
     route, keys = Route("a", TOOLS, "tool"), [b"k" * 32, b"l" * 32]
     first, second = TaskIds(*keys, place="one"), TaskIds(*reversed(keys), place="another")
-    sealed = first.seal("ann", route, "7")
-    assert second.open("ann", sealed) == first.open("ann", sealed) == (route, "7")
-    assert second.place_of("ann", sealed) == "one"
-    assert TaskIds(keys[0]).place_of("ann", TaskIds(keys[0]).seal("ann", route, "7")) == ""
+    sealed = first.seal(ann, route, "7")
+    assert second.open(ann, sealed) == first.open(ann, sealed) == (route, "7")
+    assert second.place_of(ann, sealed) == "one"
+    assert TaskIds(keys[0]).place_of(ann, TaskIds(keys[0]).seal(ann, route, "7")) == ""
     with pytest.raises(ProtocolError):
-        second.place_of("bob", sealed)
+        second.place_of(a_principal("bob"), sealed)
 
 
 def test_a_task_id_is_valid_only_for_the_caller_that_received_it() -> None:
     ids, route = TaskIds(b"k" * 32), Route("a", TOOLS, "tool")
-    for caller in (None, "", "token", "None"):
+    callers = {SOLE, Caller(), Caller(), *map(a_principal, ("", "token", "None", "only"))}
+    for caller in callers:
         sealed = ids.seal(caller, route, "7")
         assert ids.open(caller, sealed) == (route, "7")
-        for other_caller in {None, "", "token", "None"} - {caller}:
+        for other_caller in callers - {caller}:
             with pytest.raises(ProtocolError):
                 ids.open(other_caller, sealed)
         with pytest.raises(ProtocolError):

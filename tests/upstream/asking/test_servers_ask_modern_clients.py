@@ -16,6 +16,7 @@ from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
+from mcp_hub.security.callers import Caller
 from tests.fakes.client import ENVELOPE, HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
 from tests.fakes.network import network_hub, sdk, text
 from tests.replicas.raw_client import Json, raw, text_of
@@ -68,7 +69,7 @@ async def test_a_call_that_is_parked_again_and_again_grows_no_memory(tmp_path: P
     async with Engine(load_config(write_config(tmp_path, {"a": asking()}))) as served:
         answers: asyncio.Queue[Any] = asyncio.Queue()
         dispatcher = Dispatcher(served)
-        duplex = Duplex(dispatcher, answers.put_nowait, dispatcher.backlog.share())
+        duplex = Duplex(dispatcher, answers.put_nowait, dispatcher.backlog.share(), Caller())
         envelope = {**ENVELOPE, **DECLARED["_meta"]}
 
         async def park(**extra_params: Any) -> str:
