@@ -201,7 +201,7 @@ class ConfigReader:
 
     def load(
         self,
-        source: Path | str | Mapping[str, Any],
+        source: Path | str | FoundConfig | Mapping[str, Any],
         *,
         environ: Mapping[str, str] = os.environ,
         home: Path | None = None,
@@ -216,6 +216,8 @@ class ConfigReader:
             document = ConfigDocument(Path.cwd() / "configuration", root_tree, {}, (), (), lambda at: None)
             loaded = _read([document], self._keys, environ, home, literal=literal, strict=True)
             loaded = msgspec.structs.replace(loaded, config=loaded.config.model_copy(update={"path": None}))
+        elif isinstance(source, FoundConfig):
+            loaded = self.read_config(source.required(Path.cwd(), environ), environ, home, found=source)
         else:
             loaded = self.read_config(source, environ, home)
         for message in loaded.messages:

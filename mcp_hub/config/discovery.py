@@ -349,6 +349,13 @@ def first_file(directory: Path) -> Path | None:
     return next((directory / name for name in FILE_NAMES if is_file(directory / name)), None)
 
 
+def default_config() -> FoundConfig:
+    """Returns what `find_config` finds for the working directory, with a path. Raises ConfigError."""
+    found = find_config(Path.cwd(), os.environ)
+    found.required(Path.cwd(), os.environ)
+    return found
+
+
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
     """Returns the path that `find_config` finds, by default for the working directory. Raises ConfigError."""
     cwd = Path.cwd() if cwd is None else cwd

@@ -10,12 +10,20 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, overload
 
-from mcp_hub.config import default_path
+from mcp_hub.config.discovery import default_config
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub.groups import Groups
-from mcp_hub.library.engine_host import CallLabel, CallOutcome, CallToolResult, EngineHost, ServerTools, ToolCard
+from mcp_hub.library.engine_host import (
+    CallLabel,
+    CallOutcome,
+    CallToolResult,
+    EngineHost,
+    ServerTools,
+    Source,
+    ToolCard,
+)
 from mcp_hub.library.portal import Closable, Portal
 from mcp_hub.library.server_entries import (
     FUNCTIONS,
@@ -154,7 +162,7 @@ class Hub(Closable):
 
     def __init__(
         self,
-        config: Config | Mapping[str, Any] | str | Path | None = None,
+        config: Source = None,
         *,
         collectors: Sequence[IMetricsCollector] = (),
         tracer_provider: Any = None,
@@ -170,7 +178,7 @@ class Hub(Closable):
     @classmethod
     def from_config(cls, path: str | Path | None = None, **options: Any) -> Hub:
         """Makes a hub from a configuration file, by default the one that `mcp-hub` would use. Raises ConfigError."""
-        return cls(default_path() if path is None else path, **options)
+        return cls(default_config() if path is None else path, **options)
 
     def __repr__(self) -> str:
         return f"Hub({', '.join(server.id for server in self.config.servers)})"
@@ -359,7 +367,7 @@ class Hub(Closable):
         """Applies `edit` to the configuration in force. Raises ConfigError, and changes nothing then."""
         await self._portal.wait(partial(self._running.change, edit))
 
-    async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
+    async def renew(self, config: Source) -> None:
         """Replaces the configuration without failing running calls. Raises ConfigError.
 
         Functions stay, and so do the rules that facades have set: deadlines, blacklists, groups.

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NotRequired, TypedDict, cast
 from mcp_hub.catalog import OWN, Route
 from mcp_hub.catalog.names import did_you_mean, expose
 from mcp_hub.config import LoadedConfig
+from mcp_hub.config.discovery import FoundConfig
 from mcp_hub.config.file_watcher import FileWatcher
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.own_files import writers_of
@@ -50,8 +51,8 @@ from mcp_hub.version import VERSION
 
 Json = dict[str, Any]
 
-Source = Config | Mapping[str, Any] | str | Path | None
-"""A configuration, the content of one, or its file; None is an empty one."""
+Source = Config | Mapping[str, Any] | str | Path | FoundConfig | None
+"""A configuration, the content of one, or its file, named or found; None is an empty one."""
 
 _NO_FILES: Final = LoadedConfig(Config(), ())
 

@@ -7,9 +7,10 @@ from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mcp_hub.config.models import Config
+from mcp_hub.config.discovery import default_config, default_path
 from mcp_hub.library import Hub
 from mcp_hub.library.agently import ToolsByName
+from mcp_hub.library.engine_host import Source
 from mcp_hub.library.miroflow import OnTimeout, ToolsByServer
 from mcp_hub.library.portal import Closable
 from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, ToolsBySet
@@ -34,7 +35,7 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet, Closable):
         tool_blacklist: Iterable[Any] | None = None,
         timeout: float | None = None,
         on_timeout: OnTimeout = "raise",
-        config: Config | Mapping[str, Any] | str | Path | None = None,
+        config: Source = None,
         check_arguments: bool = True,
         *,
         config_system: IConfigSystem | None = None,
@@ -55,10 +56,9 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet, Closable):
 
         `config_loader` loads the file in place of the hub. Raises ConfigError.
         """
-        from mcp_hub.config import default_path
-
-        path = default_path() if path is None else path
-        return cls(config=path if config_loader is None else config_loader.load(str(path)), **options)
+        if config_loader is not None:
+            return cls(config=config_loader.load(str(default_path() if path is None else path)), **options)
+        return cls(config=default_config() if path is None else path, **options)
 
     @property
     def hub(self) -> Hub:

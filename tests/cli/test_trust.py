@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import codes
+from mcp_hub import Hub, ToolExecutor, ToolManager, codes
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, UNCONFIRMED
 from mcp_hub.cli.startup import UNTRUSTED_NOTE
 from mcp_hub.config.discovery import TrustedDirectories, default_path, find_config, read_executed
@@ -401,13 +401,24 @@ def test_errors_of_a_trusted_file_are_told_and_not_passed_over(person: Person, p
 
 
 def test_the_library_uses_the_same_default_and_any_file_that_it_is_given(person: Person, project: Project) -> None:
-    from mcp_hub import Hub
-
     with pytest.raises(ConfigError) as caught:
         Hub.from_config()
     assert caught.value.codes == (codes.NOT_TRUSTED,)
     with Hub.from_config("servers.yaml") as hub:
         assert hub.config.path == project.file
+
+
+def test_the_hub_of_a_program_keeps_the_trusted_commands_until_the_new_ones_are_trusted(
+    person: Person, project: Project
+) -> None:
+    project.writes({"a": fake()}, list_wait=100)
+    assert person.run("trust", "--yes") == OK
+    with ToolManager.from_config() as tools:
+        pid = ToolExecutor(tools).execute("a__pid").output
+        project.writes({"a": fake("--tools", "1")}, list_wait=100)
+        assert ToolExecutor(tools).execute("a__pid").output == pid
+        assert person.run("trust", "--yes") == OK
+        assert tools.get_tool("a__t0").server == "a"
 
 
 @pytest.mark.anyio
