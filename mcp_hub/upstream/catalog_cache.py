@@ -32,6 +32,8 @@ Json = dict[str, Any]
 FORMAT: Final = 4
 """Part of the digest in every file name, so that files of another format are not found."""
 MAX_SIZE: Final = 64 * 1024 * 1024
+MAX_FILES: Final = 1000
+"""Files that are left when a hub ends, those written last: an entry that changes, such as its token, leaves one."""
 _KEY_FILE: Final = "key"
 _KEY_SIZE: Final = 32
 
@@ -76,7 +78,7 @@ class CatalogCache:
 
         Args:
             declared: the client capabilities that the server will be told, as it may list by them. If nothing is
-                cached for them, it is what was cached last. None: that.
+                cached for them, it is what is cached for all that a client may have. None: that.
         """
         if declared is not None and (cached := self._load(server, declared)) is not None:
             return cached
@@ -126,8 +128,17 @@ class CatalogCache:
         self._writes.put(label, partial(asyncio.to_thread, self._write, server, cached, declared))
 
     async def close(self) -> None:
-        """Tries once more, for a bounded time, to save what could not be saved."""
+        """Tries once more, for a bounded time, to save what could not be saved, and deletes the oldest files."""
         await self._writes.close()
+        await asyncio.to_thread(self._delete_oldest)
+
+    def _delete_oldest(self) -> None:
+        try:
+            paths = [path for path in self._files.directory.iterdir() if path.suffix in (".json", ".late")]
+            for _, name in sorted((path.lstat().st_mtime, path.name) for path in paths)[:-MAX_FILES]:
+                self._files.delete(name)
+        except (OSError, ValueError) as error:
+            log.debug("old catalogs are not deleted: %s", error)
 
     def _write(self, server: Server, cached: CachedCatalog, declared: Json | None) -> None:
         try:

@@ -16,6 +16,7 @@ from mcp_hub.config.entry_rules import Filter, HealthSettings, PostProcessStep, 
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Deadlines, FileRoot, Server
 from mcp_hub.policy.retry import RetrySettings
+from mcp_hub.upstream import catalog_cache
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 
 LISTS: dict[str, list[Any]] = {
@@ -198,3 +199,20 @@ def test_processes_that_save_at_the_same_time_share_one_key(tmp_path: Path) -> N
     assert len(list((tmp_path / "c").glob("*.json"))) == 1
     assert [path.name for path in (tmp_path / "c").iterdir() if path.name.startswith(".")] == []
     assert CatalogCache(tmp_path / "c").load(entry()) == CATALOG
+
+
+@pytest.mark.anyio
+async def test_catalogs_of_former_entries_are_deleted_when_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_cache, "MAX_FILES", 2)
+    store = CatalogCache(tmp_path / "c")
+    entries = [entry(env={"TOKEN": f"token {number}"}) for number in range(4)]
+    known: set[Path] = set()
+    for number, changed in enumerate(entries):
+        store.save(changed, CATALOG)
+        (path,) = {*(tmp_path / "c").glob("*.json")} - known
+        os.utime(path, (number, number))
+        known.add(path)
+    await store.close()
+    assert [store.load(changed) is not None for changed in entries] == [False, False, True, True]
