@@ -14,8 +14,8 @@ from mcp_hub.clients.translation import own_values
 from mcp_hub.config.ancestry import options_of_serve
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry import EntryContext, read_entry
+from mcp_hub.config.entry_keys import read_defaults
 from mcp_hub.config.field_types import boolean
-from mcp_hub.config.fields import read_defaults
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.inherited import capabilities
 from mcp_hub.config.models import INSTALLERS, Server

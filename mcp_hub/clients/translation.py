@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_hub.config.dialect import RESTRICTIONS, Dialect
+from mcp_hub.config.entry_keys import canonical_values
 from mcp_hub.config.field_types import boolean
-from mcp_hub.config.fields import FieldValue, canonical_values
+from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.models import Server
 from mcp_hub.config.raw_entries import RawEntry
@@ -98,7 +99,7 @@ def _add(entry: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, s
         entry.setdefault("deadlines", {})[subkey] = value
     elif kind == "filters":
         entry[FILTER_KEYS[subkey]] = item.value
-    elif name == "description_overrides" and isinstance(item.value, dict):
+    elif name == "toolDescriptionOverrides" and isinstance(item.value, dict):
         tools = entry.setdefault("tools", {})
         for tool, text in item.value.items():
             tools[tool] = {"description": text, **tools.get(tool, {})}

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
@@ -15,19 +15,19 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import ConfigDocument, read_document
-from mcp_hub.config.credentials import TokenStore
 from mcp_hub.config.dialect import ROOT_KEYS, ROOTS, Dialect
 from mcp_hub.config.discovery import NAMED, FoundConfig, default_path, require_trust, user_directory
 from mcp_hub.config.egress_settings import EgressSettings, read_proxy, with_root_proxy
-from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read_entry
+from mcp_hub.config.entry import EntryContext, default_fields, read_entry
+from mcp_hub.config.entry_keys import read_defaults
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import SecretStr, ValidationError
-from mcp_hub.config.fields import Fields, FieldValue, read_defaults
+from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath, Place, dotted
 from mcp_hub.config.folders import Duplicate, FolderReader
 from mcp_hub.config.host_rules import PROJECT_VARIABLE
 from mcp_hub.config.listen import check_profiles, read_listen
-from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
+from mcp_hub.config.models import Config, Server
 from mcp_hub.config.own_files import writers_of
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.root_rules import read_policy_keys, read_root_rules
@@ -159,14 +159,11 @@ __all__ = ["ConfigReader", "LoadedConfig", "default_path", "user_directory"]
 
 log = logging.getLogger("mcp_hub.config")
 
-_ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
-    "keep_first": "keep_first",
-    "raise": "raise",
-    "override": "override",
-    "rename": "rename",
-    "prefix": "prefix",
-    "skip": "keep_first",
-}
+_BY_TYPE: Final = (
+    "on_conflict", "list_wait", "cache_dir", "max_hub_depth", "watch", "token_store", "token_dir", "group_scope",
+    "meta_tools", "state_file",
+)  # fmt: skip
+"""Root keys that are read by the types of their fields alone."""
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
@@ -469,23 +466,10 @@ def _as_list(value: Any) -> list[Any]:
 
 def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
     """Reads the root keys that no other part reads. Absent ones are None."""
-    token_store = fields.choice("token_store", {store: store for store in get_args(TokenStore)})
-    if token_store == "keyring" and (reason := missing("keyring")) is not None:
+    values = {name: fields.read(name, Config.model_fields[name].type) for name in _BY_TYPE}
+    if values["token_store"] == "keyring" and (reason := missing("keyring")) is not None:
         findings.warning(("token_store",), f"no sign-in can be read or kept: {reason}", reason.code)
-    return {
-        "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
-        "list_wait": fields.seconds("list_wait"),
-        "cache_dir": fields.path("cache_dir"),
-        "max_hub_depth": fields.parsed("max_hub_depth", parse_count),
-        "watch": fields.flag("watch"),
-        "token_store": token_store,
-        "token_dir": fields.path("token_dir"),
-        "group_scope": fields.choice("group_scope", {scope: scope for scope in get_args(GroupScope)}),
-        "meta_tools": fields.flag("meta_tools"),
-        "state_file": fields.path("state_file"),
-        "proxy": read_proxy(fields),
-        "listen": read_listen(fields, findings),
-    }
+    return {**values, "proxy": read_proxy(fields), "listen": read_listen(fields, findings)}
 
 
 def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -> Any:

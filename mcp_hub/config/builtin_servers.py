@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
@@ -15,52 +15,31 @@ from mcp_hub.codes import CodedText
 from mcp_hub.config.extras import missing
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
-from mcp_hub.config.models import IMPLICIT_BUILTINS, LOCAL_BUILTINS, Builtin, Config, FileRoot
+from mcp_hub.config.models import Builtin, Config, FileRoot, Server
+from mcp_hub.config.settings import keys_of
 from mcp_hub.config.syntax import UnreadableText
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.file_access import DEFAULT_ROOT_MODES, ROOT_MODES, RawTextPolicy, RootMode, overlapping, root_name
+from mcp_hub.security.file_access import DEFAULT_ROOT_MODES, RootMode, overlapping, root_name
 from mcp_hub.security.private_files import FileTooLarge, is_directory, is_file, read_regular
 from mcp_hub.text import printable
 
-BUILTINS: Final[Mapping[str, Builtin]] = {name: name for name in get_args(Builtin) if name not in IMPLICIT_BUILTINS}
-_POLICIES: Final[Mapping[str, RawTextPolicy]] = {policy: policy for policy in get_args(RawTextPolicy)}
-_MODES: Final[Mapping[str, RootMode]] = {mode: mode for mode in ROOT_MODES}
-_BELONGS_TO: Final[Mapping[str, tuple[Builtin, ...]]] = {
-    **dict.fromkeys(("profile", "headless", "executable"), ("browser",)),
-    "policy": ("text_files",),
-    "roots": ("files",),
-    "allow_over_network": LOCAL_BUILTINS,
-}
-_ELSEWHERE: Final = frozenset({"policy", "roots"})
-"""Keys that also have a meaning in entries of other programs."""
 
-
-def read_builtin(
-    fields: Fields, builtin: Builtin | None, at: KeyPath, findings: Findings, unresolved: dict[KeyPath, CodedText]
-) -> dict[str, Any]:
-    """Reads the fields of built-in servers. Errors go to `findings`, missing directories to `unresolved`."""
-    foreign = {key: owners for key, owners in _BELONGS_TO.items() if key in fields and builtin not in owners}
-    for key, owners in foreign.items() if builtin is not None or "builtin" not in fields else ():
-        entries = " or ".join(f"'builtin: {owner}'" for owner in owners)
-        text = f"is for an entry with {entries}"
-        if builtin is None and key in _ELSEWHERE:
-            fields.warning(fields.values[key].at, f"has no effect: it {text}")
-        else:
-            fields.error(fields.values[key].at, text)
+def check_builtin(fields: Fields, builtin: Builtin | None, at: KeyPath) -> None:
+    """Checks that keys of built-in servers stand in entries of these."""
+    for name, key in keys_of(Server).items():
+        if not key.builtins or name not in fields or builtin in key.builtins:
+            continue
+        entries = " or ".join(f"'builtin: {owner}'" for owner in key.builtins)
+        if builtin is not None:
+            fields.error(fields.values[name].at, f"is for an entry with {entries}")
+        elif "builtin" not in fields:
+            fields.warning(fields.values[name].at, f"has no effect: it is for an entry with {entries}")
     if builtin == "files" and fields.mapping("roots") is None:
         fields.error(at, "needs 'roots', such as {/workspace/: ~/work}: the directories its tools may use")
-    values = {
-        "profile": fields.path("profile"),
-        "executable": fields.path("executable"),
-        "headless": fields.flag("headless"),
-        "policy": fields.choice("policy", _POLICIES) if builtin == "text_files" else None,
-        "roots": _roots(fields, findings, unresolved) if builtin == "files" else None,
-        "allow_over_network": fields.flag("allow_over_network"),
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
-def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, CodedText]) -> tuple[FileRoot, ...]:
+def read_roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, CodedText]) -> tuple[FileRoot, ...]:
+    """Reads the directories of `builtin: files`. Errors go to `findings`, missing directories to `unresolved`."""
     roots: dict[str, FileRoot] = {}
     for name, field in (fields.mapping("roots") or {}).items():
         try:
@@ -75,7 +54,7 @@ def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, CodedTe
         options = only_known(value, ("path", "mode"), field.at, findings)
         inner = fields.inner({key: FieldValue(option, (*field.at, key)) for key, option in options.items()})
         directory = inner.path("path") if options.get("path") is not None else None
-        mode = inner.choice("mode", _MODES) or DEFAULT_ROOT_MODES.get(virtual_path, "ro")
+        mode = inner.read("mode", RootMode) or DEFAULT_ROOT_MODES.get(virtual_path, "ro")
         if directory is None:
             fields.error(field.at, "must be a directory, or a mapping with 'path' and 'mode'")
         elif not is_directory(directory):

@@ -6,14 +6,12 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
-
-from msgspec import Meta
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
-from mcp_hub.config.field_types import SecretStr, ValidationError
+from mcp_hub.config.field_types import After, Before, SecretStr, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
 from mcp_hub.config.settings import Frozen
@@ -26,6 +24,44 @@ Grant = Literal["authorization_code", "client_credentials"]
 ClientAuth = Literal["none", "client_secret_post", "client_secret_basic"]
 SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 TokenStore = Literal["file", "keyring"]
+
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""One scope, as in RFC 6749, section 3.3."""
+
+
+def _scopes(value: Any) -> tuple[str, ...]:
+    scopes = value.split() if isinstance(value, str) else value
+    if not isinstance(scopes, list | tuple) or not all(
+        isinstance(scope, str) and _SCOPE.fullmatch(scope) for scope in scopes
+    ):
+        raise ValueError("must be a list of scopes, or a text with spaces between them")
+    return tuple(dict.fromkeys(scopes))
+
+
+def port_from(first: int) -> Before:
+    """Returns the note for a port of at least `first`."""
+
+    def parse(value: Any) -> int:
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not first <= value <= 65535:
+            raise ValueError(f"must be a port, a whole number from {first} to 65535")
+        return value
+
+    return Before(parse)
+
+
+def _address(value: str) -> str:
+    if not value.isprintable() or not value.startswith(("https://", "http://")):
+        raise ValueError("must be the https:// address of an authorization server")
+    return value
+
+
+def _document(value: str) -> str:
+    if not value.isprintable() or not value.startswith("https://") or urlsplit(value).path in ("", "/"):
+        raise ValueError("must be an https:// address with a path")
+    return value
 
 
 class OAuthSettings(Frozen):
@@ -43,13 +79,13 @@ class OAuthSettings(Frozen):
     """A key in PEM. With it the hub signs an assertion instead of sending a secret (client credentials only)."""
     signing_algorithm: SigningAlgorithm = "RS256"
     """The algorithm that `private_key` signs with."""
-    scopes: tuple[str, ...] = ()
+    scopes: Annotated[tuple[str, ...], Before(_scopes)] = ()
     """The scopes that the hub asks for; (): those that the server names."""
-    issuer: str | None = None
+    issuer: Annotated[str, After(_address)] | None = None
     """The authorization server that `client_id` belongs to; its secret is sent to no other."""
-    redirect_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    redirect_port: Annotated[int, port_from(1)] | None = None
     """The port on 127.0.0.1 to which a sign-in is redirected; None: any free port."""
-    client_metadata_url: str | None = None
+    client_metadata_url: Annotated[str, After(_document)] | None = None
     """The HTTPS URL of the hub's client-id metadata document."""
 
     def __post_init__(self) -> None:
@@ -76,8 +112,6 @@ def is_loopback(host: str | None) -> bool:
         return host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost")
 
 
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""One scope, as in RFC 6749, section 3.3."""
 _OAUTH_ALIASES: Final = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scopes"}
 """Keys of other hosts -> keys of OAuthSettings."""
 
@@ -99,33 +133,13 @@ def read_oauth(fields: Fields, findings: Findings) -> OAuthSettings | None:
         fields.error((*auth.at, "type"), "must be oauth")
     known_values = only_known(values, ("type", *OAuthSettings.model_fields), auth.at, findings)
     inner = fields.inner({name: FieldValue(item, (*auth.at, name)) for name, item in known_values.items()})
-    settings: dict[str, Any] = {
-        "grant": inner.choice("grant", {grant: grant for grant in get_args(Grant)}),
-        "client_id": inner.text("client_id"),
-        "client_secret": _secret(inner, "client_secret"),
-        "token_endpoint_auth_method": inner.choice(
-            "token_endpoint_auth_method", {method: method for method in get_args(ClientAuth)}
-        ),
-        "private_key": _secret(inner, "private_key"),
-        "signing_algorithm": inner.choice(
-            "signing_algorithm", {algorithm: algorithm for algorithm in get_args(SigningAlgorithm)}
-        ),
-        "scopes": inner.parsed("scopes", _scopes),
-        "issuer": inner.parsed("issuer", _address),
-        "redirect_port": inner.parsed("redirect_port", _port),
-        "client_metadata_url": inner.parsed("client_metadata_url", _document),
-    }
+    settings = {name: inner.read(name, field.type) for name, field in OAuthSettings.model_fields.items()}
     try:
         return OAuthSettings(**{name: item for name, item in settings.items() if item is not None})
     except ValidationError as error:
         for _, text in error.errors:
             fields.error(auth.at, text)
         return None
-
-
-def _secret(fields: Fields, name: str) -> SecretStr | None:
-    text = fields.text(name)
-    return None if text is None else SecretStr(text.strip())
 
 
 def is_private_channel(url: str) -> bool:
@@ -135,35 +149,6 @@ def is_private_channel(url: str) -> bool:
         return parts.scheme == "https" or is_loopback(parts.hostname)
     except ValueError:
         return True  # the error is reported where the url is read
-
-
-def _scopes(value: Any) -> tuple[str, ...]:
-    scopes = value.split() if isinstance(value, str) else value
-    if not isinstance(scopes, list) or not all(isinstance(scope, str) and _SCOPE.fullmatch(scope) for scope in scopes):
-        raise ValueError("must be a list of scopes, or a text with spaces between them")
-    return tuple(dict.fromkeys(scopes))
-
-
-def _port(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
-        raise ValueError("must be a port, a whole number from 1 to 65535")
-    return value
-
-
-def _address(value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not value.startswith(("https://", "http://")):
-        raise ValueError("must be the https:// address of an authorization server")
-    return value
-
-
-def _document(value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not value.startswith("https://"):
-        raise ValueError("must be an https:// address with a path")
-    if urlsplit(value).path in ("", "/"):
-        raise ValueError("must be an https:// address with a path")
-    return value
 
 
 MAX_ENV_FILE: Final = 1024 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -16,50 +16,6 @@ FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.tom
 ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers", AMP_ROOT, GOOSE_ROOT)
 """Keys that have the entries of a file below them."""
 
-ALIASES: Final = {
-    "command": "command", "cmd": "command",
-    "args": "args",
-    "env": "env", "environment": "env", "envs": "env",
-    "env_file": "env_file", "envFile": "env_file",
-    "env_vars": "env_vars", "env_keys": "env_keys",
-    "cwd": "cwd", "working_dir": "cwd", "working_directory": "cwd", "workingDirectory": "cwd",
-    "url": "url", "httpUrl": "url", "serverUrl": "url", "mcp_server_url": "url", "uri": "url",
-    "headers": "headers", "http_headers": "headers", "static_headers": "headers",
-    "env_http_headers": "env_http_headers",
-    "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",
-    "bearerToken": "api_key",
-    "api_key_header": "api_key_header", "mcp_api_key_header": "api_key_header",
-    "bearer_token_env_var": "bearer_token_env_var",
-    "auth": "auth",
-    "transport": "transport", "type": "transport", "transportType": "transport", "protocol": "transport",
-    "namespace": "namespace",
-    "enabled": "enabled", "isActive": "enabled",
-    "disabled": "disabled",
-    "required": "required",
-    "lazy": "lazy",
-    "session": "session", "perSessionClient": "session",
-    "max_sessions": "max_sessions",
-    "allow": "allow",
-    "max_questions": "max_questions",
-    "era": "era",
-    "keep_catalog": "keep_catalog",
-    "max_frame": "max_frame",
-    "tools_dir": "tools_dir",
-    "builtin": "builtin",
-    "profile": "profile", "headless": "headless", "executable": "executable", "idle": "idle",
-    "policy": "policy", "roots": "roots", "allow_over_network": "allow_over_network",
-    "tags": "tags",
-    "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
-    "toolDescriptionOverrides": "description_overrides",
-    "validate_arguments": "validate_arguments",
-    "max_result_bytes": "max_result_bytes",
-    "postprocess": "postprocess", "postprocess_func": "postprocess",
-    "health": "health",
-    "proxy": "proxy", "ca": "ca", "client_cert": "client_cert", "client_key": "client_key", "cookies": "cookies",
-}  # fmt: skip
-"""Key as written -> key as the hub reads it."""
-
-DEADLINES: Final = ("connect", "list", "write", "call", "idle")
 TIMEOUTS: Final = {
     "timeout": ("call", None),
     "tool_timeout_sec": ("call", 1.0),
@@ -70,12 +26,6 @@ TIMEOUTS: Final = {
     "idle_timeout": ("idle", 1.0),
 }
 """Key as written -> (deadline, seconds in its unit; None if the unit depends on the dialect)."""
-
-DEFAULTS: Final = frozenset({
-    "namespace", "required", "lazy", "session", "max_sessions", "allow", "max_questions", "era", "keep_catalog",
-    "max_frame", "deadlines", *TIMEOUTS, "validate_arguments", "max_result_bytes", "postprocess", "idle", "health",
-})  # fmt: skip
-"""Keys that `defaults` may set for all entries. Not env and headers, as a secret belongs to one entry."""
 
 _WEB: Final = ("http", "https")
 
@@ -104,12 +54,6 @@ TRANSPORT_NAMES: Final[Mapping[str, str]] = {
 }
 """Name in lower case -> transport. `remote` (opencode) only means that there is a URL."""
 FOREIGN_TRANSPORTS: Final = frozenset({"ws", "wss", "websocket", "sdk", "builtin", "inmemory", "platform", "openapi"})
-
-SESSIONS: Final[Mapping[str, Literal["shared", "client", "call"]]] = {
-    "shared": "shared", "persistent": "shared",
-    "client": "client",
-    "call": "call", "per_call": "call",
-}  # fmt: skip
 
 FILTERS: Final = {
     **dict.fromkeys((
@@ -160,10 +104,6 @@ HARMLESS: Final = frozenset({
     "oauthClient", "remoteConfigured", "owner", "enableKeepAlive", "keepAliveInterval",
 })  # fmt: skip
 """Keys of other hosts that are ignored without a warning: for display, confirmations and bookkeeping."""
-
-ENTRY_KEYS: Final = frozenset(
-    {"deadlines", "tools", *TIMEOUTS, *ALIASES, *FILTERS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
-)
 
 ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen", "unread",

@@ -22,7 +22,8 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, folder_files, read_document
-from mcp_hub.config.dialect import ALIASES, FILE_NAMES, FILTERS, HARMLESS, HARMLESS_ROOTS, ROOTS, TIMEOUTS
+from mcp_hub.config.dialect import FILE_NAMES, FILTERS, HARMLESS, HARMLESS_ROOTS, ROOTS, TIMEOUTS
+from mcp_hub.config.entry_keys import NAMES, OFFERS
 from mcp_hub.config.findings import REMOVED_ROOTS
 from mcp_hub.config.folders import BUILTIN, MCP, NATIVE, TOOLS, find_file_entries
 from mcp_hub.config.raw_entries import RawEntry, find_entries
@@ -40,12 +41,7 @@ _READS_MORE: Final = re.compile(r"\{\s*(file|keyring)\s*:|secrets\.")
 """Matches variables that stand for more than the environment."""
 
 _RULES_OF_ENTRIES: Final = frozenset({
-    *FILTERS, *TIMEOUTS, *HARMLESS, "deadlines", "confirm", "labels", "limits", "retry", "breaker", "screen",
-    *(key for key, name in ALIASES.items() if name in {
-        "namespace", "enabled", "disabled", "required", "lazy", "session", "max_sessions", "max_questions", "era",
-        "keep_catalog", "max_frame", "tags", "description_overrides", "validate_arguments", "max_result_bytes",
-        "health", "idle",
-    }),
+    *FILTERS, *TIMEOUTS, *HARMLESS, *OFFERS, "confirm", "labels", "limits", "retry", "breaker", "screen",
 })  # fmt: skip
 """Keys of an entry that only decide what is offered. All others belong to what is trusted, also unknown ones."""
 _RULES_OF_TOOLS: Final = frozenset({
@@ -189,16 +185,16 @@ def _line(entry: RawEntry) -> str:
     values: dict[str, list[Any]] = {}
     for key, value in entry.values.items():
         if value is not None:
-            values.setdefault(ALIASES.get(key, str(key)), []).extend(value if isinstance(value, list) else [value])
+            values.setdefault(NAMES.get(key, str(key)), []).extend(value if isinstance(value, list) else [value])
     words = [str(word) for key in ("command", "args") for word in values.get(key, ())]
     targets = [shlex.join(words)] if words else []
     targets += [f"{key} {value}" for key in _TARGETS for value in values.get(key, ())]
     sets = [str(name) for env in values.get("env", ()) for name in (env if isinstance(env, dict) else [env])]
     kept = _entry_without_rules(entry.values)
-    others = sorted({ALIASES.get(key, str(key)) for key in kept} - _SHOWN)
+    others = sorted({NAMES.get(key, str(key)) for key in kept} - _SHOWN)
     notes = [f"sets {', '.join(sets)}"] if sets else []
     notes += [f"further settings: {', '.join(others)}"] if others else []
-    notes += _reads({key: value for key, value in kept.items() if ALIASES.get(key, key) not in _WHOLE})
+    notes += _reads({key: value for key, value in kept.items() if NAMES.get(key, key) not in _WHOLE})
     return f"{entry.id}: {', '.join(targets) or 'nothing'}" + (f" ({'; '.join(notes)})" if notes else "")
 
 

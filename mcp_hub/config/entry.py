@@ -5,29 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
-from mcp_hub.config.builtin_servers import BUILTINS, no_directory, read_builtin
+from mcp_hub.config.builtin_servers import check_builtin, no_directory, read_roots
 from mcp_hub.config.credentials import read_env, read_headers, read_oauth
-from mcp_hub.config.dialect import (
-    DEADLINES,
-    FOREIGN_TRANSPORTS,
-    SESSIONS,
-    TRANSPORT_NAMES,
-    TRANSPORTS,
-    Dialect,
-    schemes_of,
-)
+from mcp_hub.config.dialect import FOREIGN_TRANSPORTS, TRANSPORT_NAMES, TRANSPORTS, Dialect, schemes_of
 from mcp_hub.config.egress_settings import read_egress
-from mcp_hub.config.entry_rules import Filter, Validation, read_policy_keys, read_rules
+from mcp_hub.config.entry_keys import canonical_values, restriction
+from mcp_hub.config.entry_rules import Filter, read_policy_keys, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
-from mcp_hub.config.field_types import ValidationError, parse_size
-from mcp_hub.config.fields import Fields, FieldValue, canonical_values, restriction
+from mcp_hub.config.field_types import ValidationError
+from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.host_rules import goose_header_scope
 from mcp_hub.config.inherited import inherited_row
@@ -36,18 +29,16 @@ from mcp_hub.config.models import (
     INSTALLERS,
     TARGETS,
     Deadlines,
-    EraPin,
     Server,
-    SessionMode,
     Transport,
+    WrittenBuiltin,
 )
 from mcp_hub.config.package_specs import find_unpinned_packages, unwrap_command
 from mcp_hub.config.raw_entries import RawEntry
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
-from mcp_hub.config.settings import EntryKey
+from mcp_hub.config.settings import EntryKey, keys_of
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.errors import ConfigError
-from mcp_hub.protocol.questions import CAPABILITY
 from mcp_hub.security.private_files import is_directory, refuse_foreign_directory
 from mcp_hub.text import printable
 
@@ -56,11 +47,11 @@ BROWSERS_AT_ONCE: Final = 8
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
 """Packages and images of browsers, whose callers must not see each other's pages and cookies."""
 _UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
-_ERAS: Final = {era: era for era in get_args(EraPin)}
-_VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
-    **{mode: mode for mode in get_args(Validation)},
-    False: "off",  # YAML 1.1 reads `off` as false
-}
+_BY_TYPE: Final = keys_of(Server).keys() - {
+    "command", "args", "env", "headers", "transport", "builtin", "enabled", "deadlines", "roots", "tags", "tools",
+    "postprocess", "health",
+}  # fmt: skip
+"""Fields of a Server that are read by their types alone; the others have readers of their own."""
 
 
 class EntryContext(msgspec.Struct, frozen=True):
@@ -86,7 +77,7 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
     field_values, unresolved = _expanded_values(raw, reading, faults)
     fields = Fields(field_values, faults, reading.scope, reading.written, unresolved)
     rules = Fields(field_values, findings, reading.scope, reading.written, unresolved)
-    enabled = fields.flag("enabled") is not False and fields.flag("disabled") is not True
+    enabled = fields.read("enabled", bool) is not False and fields.read("disabled", bool) is not True
     off_reason = reading.dialect.off.get(raw.id)
     dialect_reason = None if off_reason is None else CodedText(off_reason, codes.RESTRICTION_FOREIGN)
     reason = dialect_reason or restriction(raw.values, reading.dialect.keys.entry_names)
@@ -106,7 +97,7 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
             server = _make_server(raw, values, enabled, reason, faults)
     fault = None
     if faults.errors and enabled and not reading.strict:
-        required = fields.flag("required") is True
+        required = fields.read("required", bool) is True
         fault = faults.switch_off(raw.at)
         server = _disabled_entry(raw.id, fault, required=required)
     elif server is None and not enabled:
@@ -181,8 +172,9 @@ def _server_fields(
 ) -> dict[str, Any]:
     """Reads the fields of the Server. Errors go to the findings, variables without a value to `unresolved`."""
     command, args = _command(fields)
-    url, tools_dir = fields.text("url"), fields.path("tools_dir")
-    builtin = fields.choice("builtin", BUILTINS)
+    builtin = fields.read("builtin", WrittenBuiltin)
+    own_values = _by_type(fields, builtin)
+    url, tools_dir = own_values.get("url"), own_values.get("tools_dir")
     browser = (
         builtin == "browser"
         or raw.id.lower() == "playwright"
@@ -194,42 +186,38 @@ def _server_fields(
         "command": command,
         "args": args,
         "env": read_env(fields, unresolved),
-        "cwd": fields.path("cwd"),
-        "url": url,
         "headers": read_headers(fields, unresolved),
-        "tools_dir": tools_dir,
         "builtin": builtin,
         "browser": browser,
         "namespace": raw.id,
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
-        **read_builtin(fields, builtin, raw.at, findings, unresolved),
+        **({"session": "client", "max_sessions": BROWSERS_AT_ONCE} if browser else {}),
+        **own_values,
     }
-    optional = _optional_fields(fields, browser=browser) | {"egress": read_egress(fields, url, builtin, unresolved)}
+    check_builtin(fields, builtin, raw.at)
+    if builtin == "files":
+        values["roots"] = read_roots(fields, findings, unresolved)
+    if browser and values["session"] == "call":
+        text = "cannot be 'call' for a browser, which would open anew for every call"
+        fields.error(fields.values["session"].at, text)
+    if (egress := read_egress(fields, url, builtin, unresolved)) is not None:
+        values["egress"] = egress
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not is_directory(tools_dir):
         unresolved.setdefault(fields.values["tools_dir"].at, no_directory(tools_dir))
     elif tools_dir is not None:
         check_tools_dir(tools_dir, fields.values["tools_dir"].at, findings)
-    return values | {name: value for name, value in optional.items() if value is not None}
+    return values
 
 
-def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
-    """Reads the fields of the Server that `defaults` may set too. Absent ones are None."""
-    return {
-        "namespace": fields.text("namespace"),
-        "session": _session(fields, browser=browser),
-        "required": fields.flag("required"),
-        "lazy": fields.flag("lazy"),
-        "keep_catalog": fields.flag("keep_catalog"),
-        "era": fields.choice("era", _ERAS),
-        "max_frame": fields.parsed("max_frame", parse_size),
-        "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
-        "allow": _allow(fields),
-        "max_questions": fields.parsed("max_questions", parse_count),
-        "idle": fields.seconds("idle"),
-        "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
-        "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
+def _by_type(fields: Fields, builtin: str | None = None) -> dict[str, Any]:
+    """Reads the fields of a Server that are read by their types. Absent ones are left out."""
+    values = {
+        name: fields.read(name, Server.model_fields[name].type)
+        for name, key in keys_of(Server).items()
+        if name in _BY_TYPE and (not key.builtins or builtin in key.builtins)
     }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[Any]]) -> dict[str, Any]:
@@ -237,7 +225,7 @@ def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[A
 
     Deadlines and the settings of policies are mappings by name; a server's own values win over them.
     """
-    values = _optional_fields(fields, browser=False) | read_rules(fields, findings, ("defaults",))
+    values = _by_type(fields) | read_rules(fields, findings, ("defaults",))
     values["deadlines"] = _explicit_deadlines(fields)
     values["settings"] = read_policy_keys(keys, fields, findings)
     return {name: value for name, value in values.items() if value not in (None, {})}
@@ -373,31 +361,6 @@ def _path_of(url: str) -> str:
         return ""
 
 
-def _session(fields: Fields, *, browser: bool) -> SessionMode | None:
-    mode = fields.choice("session", SESSIONS)
-    if browser and mode == "call":
-        fields.error(
-            fields.values["session"].at, "cannot be 'call' for a browser, which would open anew for every call"
-        )
-    return "client" if mode is None and browser else mode
-
-
-def _allow(fields: Fields) -> tuple[str, ...] | None:
-    if "allow" not in fields:
-        return None
-    capabilities = fields.texts("allow")
-    if not set(capabilities) <= set(CAPABILITY.values()):
-        fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
-    return capabilities
-
-
-def parse_count(value: Any) -> int:
-    """Reads a whole number of 1 or more. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("must be a whole number of 1 or more")
-    return value
-
-
 def _is_installer(command: str | None, args: tuple[str, ...]) -> bool:
     """Returns whether the first start may have to download a package."""
     return unwrap_command(command or "", args)[0] in INSTALLERS
@@ -411,7 +374,7 @@ def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
 
 
 def _explicit_deadlines(fields: Fields) -> dict[str, float]:
-    deadlines = {name: fields.seconds(f"deadlines.{name}") for name in DEADLINES}
+    deadlines = {name: fields.seconds(f"deadlines.{name}") for name in Deadlines.model_fields}
     return {name: seconds for name, seconds in deadlines.items() if seconds is not None}
 
 

@@ -233,7 +233,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         key_path = tools.at if tools is not None else at
         preset_values = {name: preset.value for name, preset in (presets or {}).items()}
         values["tools"], disabled_names = read_tools(raw_rules, preset_values, key_path, findings)
-    descriptions = fields.mapping("description_overrides") or {}
+    descriptions = fields.mapping("toolDescriptionOverrides") or {}
     for name in descriptions:
         rule = values.setdefault("tools", {}).get(name, ToolRules())
         text = fields.inner(descriptions).text(name)
@@ -243,7 +243,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         existing = values["filters"].get("tools", Filter())
         values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *disabled_names)})
     if "tags" in fields:
-        values["tags"] = _tags(fields)
+        values["tags"] = fields.read("tags", tuple[str, ...]) or ()
     if (field := _value_of(fields, "postprocess")) is not None:
         values["postprocess"] = read_steps(field.value, field.at, findings)
     if (field := _value_of(fields, "health")) is not None:
@@ -265,13 +265,6 @@ def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Fi
             if setting is not None:
                 settings[key.name] = setting
     return settings
-
-
-def _tags(fields: Fields) -> tuple[str, ...]:
-    field = fields.values["tags"]
-    if isinstance(field.value, str):
-        return (field.value,)
-    return fields.texts("tags")
 
 
 def _value_of(fields: Fields, name: str) -> FieldValue | None:

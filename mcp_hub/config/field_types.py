@@ -76,6 +76,16 @@ class After(msgspec.Struct, frozen=True):
     check: Check
 
 
+class Synonyms(msgspec.Struct, frozen=True, eq=False):
+    """In `Annotated`: further words for values, and the value that each means."""
+
+    words: Mapping[str, str]
+
+    def word(self, value: Any) -> Any:
+        """Returns the value that a word means."""
+        return self.words.get(value, value) if isinstance(value, str) else value
+
+
 def check_of(hint: Any) -> Check:
     """Returns the check of an annotation. Raises TypeError for a type that is not supported."""
     if hint is Any:
@@ -104,9 +114,21 @@ def check_of(hint: Any) -> Check:
     raise TypeError(f"there is no check for {hint}")
 
 
+def is_noted(hint: Any) -> bool:
+    """Returns whether a type has notes."""
+    return get_origin(hint) is Annotated
+
+
+def plain(hint: Any) -> Any:
+    """Returns a type without notes and without None."""
+    while is_noted(hint) or type(None) in get_args(hint):
+        hint = next(inner for inner in get_args(hint) if inner is not type(None))
+    return hint
+
+
 def is_list(hint: Any) -> bool:
     """Returns whether values of this type are lists."""
-    return get_origin(get_args(hint)[0] if get_origin(hint) is Annotated else hint) is tuple
+    return get_origin(plain(hint)) is tuple
 
 
 def _apply_note(check: Check, note: Any) -> Check:
@@ -116,7 +138,9 @@ def _apply_note(check: Check, note: Any) -> Check:
         return _chain(check, note.check)
     if isinstance(note, msgspec.Meta):
         return _chain(check, _bounds(note))
-    raise TypeError(f"there is no check for {note!r}")
+    if isinstance(note, Synonyms):
+        return _chain(note.word, check)
+    return check  # a note for others
 
 
 def _chain(first: Check, second: Check) -> Check:
@@ -137,11 +161,11 @@ def _bounds(meta: msgspec.Meta) -> Check:
     def check(value: Any) -> Any:
         # Negated, so that NaN is outside of every bound.
         if meta.ge is not None and not value >= meta.ge:
-            _refuse(f"input should be greater than or equal to {meta.ge:g}")
+            _refuse(f"must be {meta.ge:g} or more")
         if meta.gt is not None and not value > meta.gt:
-            _refuse(f"input should be greater than {meta.gt:g}")
+            _refuse(f"must be more than {meta.gt:g}")
         if meta.le is not None and not value <= meta.le:
-            _refuse(f"input should be less than or equal to {meta.le:g}")
+            _refuse(f"must be {meta.le:g} or less")
         if meta.min_length is not None and len(value) < meta.min_length:
             _refuse(f"must have at least {meta.min_length}")
         if pattern is not None and pattern.search(value) is None:
@@ -171,6 +195,8 @@ def _flag(value: Any) -> bool:
 
 
 def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        _refuse("must be a whole number")
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     if isinstance(value, str) and len(value) <= 100 and (match := _INTEGER.fullmatch(value.strip())) is not None:
@@ -179,7 +205,7 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, int | float | str):
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             return float(value)
         except (ValueError, OverflowError):
@@ -219,7 +245,8 @@ def _optional(inner: Check) -> Check:
 
 def _list(inner: Check) -> Check:
     def check(value: Any) -> tuple[Any, ...]:
-        return _each((index, inner, item) for index, item in enumerate(_items(value)))
+        items = [value] if isinstance(value, str) else _items(value)
+        return _each((index, inner, item) for index, item in enumerate(items))
 
     return check
 

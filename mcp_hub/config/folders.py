@@ -16,9 +16,10 @@ from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, no_directory, read
 from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
 from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect
 from mcp_hub.config.entry import EntryContext, check_tools_dir, read_entry, with_defaults
+from mcp_hub.config.entry_keys import read_defaults
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.field_types import SecretStr
-from mcp_hub.config.fields import Fields, read_defaults
+from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.config.raw_entries import RawEntry, find_entries

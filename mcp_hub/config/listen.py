@@ -353,7 +353,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
         "shutdown_delay": inner.parsed("shutdown_delay", _delay),
-        "ui": inner.flag("ui"),
+        "ui": inner.read("ui", bool),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
         if known_values.get(name) is not None:

@@ -7,7 +7,7 @@ All durations are seconds, all sizes bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +24,7 @@ from mcp_hub.config.entry_rules import (
     ToolRules,
     Validation,
 )
-from mcp_hub.config.field_types import After, Duration, OptionalDuration, SecretStr, Size
+from mcp_hub.config.field_types import After, Duration, OptionalDuration, SecretStr, Size, Synonyms
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
     ExposeSettings,
@@ -36,7 +36,7 @@ from mcp_hub.config.root_rules import (
     TracingSettings,
     WebSettings,
 )
-from mcp_hub.config.settings import Frozen
+from mcp_hub.config.settings import Frozen, Key, keys_of
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.protocol.questions import MAX_QUESTIONS
 from mcp_hub.security.file_access import RawTextPolicy, RootMode
@@ -46,24 +46,23 @@ __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
 def _check_transport(value: str) -> str:
     if value != "auto" and value not in TRANSPORTS:
-        raise ValueError(f"input should be one of {', '.join(TRANSPORTS)}, auto")
+        raise ValueError(f"must be one of {', '.join(TRANSPORTS)}, auto")
     return value
 
 
 Transport = Annotated[str, After(_check_transport)]
 """How an upstream is reached. `auto`: by streamable HTTP, and by SSE if that answers 4xx."""
 
-SessionMode = Literal["shared", "client", "call"]
-Builtin = Literal["web", "browser", "code", "shell", "text_files", "files", "native", "skills"]
+SessionMode = Annotated[Literal["shared", "client", "call"], Synonyms({"persistent": "shared", "per_call": "call"})]
+WrittenBuiltin = Literal["web", "browser", "code", "shell", "text_files", "files"]
+Builtin = Literal[WrittenBuiltin, "native", "skills"]
 LOCAL_BUILTINS: tuple[Builtin, ...] = ("code", "shell", "text_files", "files")
 """Built-in servers that give callers access to this machine."""
-IMPLICIT_BUILTINS: tuple[Builtin, ...] = ("native", "skills")
-"""Built-in servers without an entry: native tools are found in their folder, skills have their own root key."""
 Origin = Literal["native", "builtin", "mcp"]
 """Where a tool comes from: a REST endpoint, a function or server of the hub, or any MCP server."""
 TARGETS = ("command", "url", "tools_dir", "builtin")
 """The targets of an entry, of which it has exactly one."""
-OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
+OnConflict = Annotated[Literal["keep_first", "raise", "override", "rename", "prefix"], Synonyms({"skip": "keep_first"})]
 GroupScope = Literal["session", "hub"]
 EraPin = Literal["auto", "handshake", "modern"]
 
@@ -81,14 +80,8 @@ MAX_HUB_DEPTH = 4
 """The maximum number of hubs in a row, the first and the last included."""
 
 
-RULES_OF_LISTS = frozenset({
-    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "idle", "health", "settings",
-})  # fmt: skip
-"""Fields that change what the hub does with a server's lists, not what the server lists."""
-_HUB_FIELDS = frozenset(
-    {"namespace", "required", "lazy", "keep_catalog", "disabled_reason", "allow_over_network", "secrets"}
-)
-"""Further fields that never reach the server."""
+_FIELDS_OF_HUB = frozenset({"filters", "settings", "disabled_reason", "secrets"})
+"""Fields that are no keys and that never reach the server."""
 
 
 class Deadlines(Frozen):
@@ -126,59 +119,69 @@ class Server(Frozen):
 
     id: str
     """The key of the entry in the file. It is unique."""
-    transport: Transport
+    transport: Annotated[Transport, Key(effect="reach", spellings=("type", "transportType", "protocol"))]
     """`stdio`, `http` (streamable HTTP), `sse` or `auto`. `auto` tries `http`, then `sse` if the server answers 4xx."""
-    command: str | None = None
+    command: Annotated[str | None, Key(effect="reach", spellings=("cmd",))] = None
     """The program: a path, or a name that the hub looks up in `PATH` and in the usual places of Homebrew, nvm, uv and
     others."""
-    args: tuple[str, ...] = ()
+    args: Annotated[tuple[str, ...], Key(effect="reach")] = ()
     """The arguments of the program."""
-    env: dict[str, SecretStr] = msgspec.field(default_factory=dict)
+    env: Annotated[dict[str, SecretStr], Key(effect="reach", spellings=("environment", "envs"))] = msgspec.field(
+        default_factory=dict
+    )
     """Environment variables of the program, besides a small base."""
-    cwd: Path | None = None
+    cwd: Annotated[
+        Path | None, Key(effect="reach", spellings=("working_dir", "working_directory", "workingDirectory"))
+    ] = None
     """The working directory of the program."""
-    url: str | None = None
+    url: Annotated[str | None, Key(effect="reach", spellings=("httpUrl", "serverUrl", "mcp_server_url", "uri"))] = None
     """The address of a server on a network: `http://` or `https://`."""
-    headers: dict[str, SecretStr] = msgspec.field(default_factory=dict)
+    headers: Annotated[dict[str, SecretStr], Key(effect="reach", spellings=("http_headers", "static_headers"))] = (
+        msgspec.field(default_factory=dict)
+    )
     """Headers of every request to `url`."""
     oauth: OAuthSettings | None = None
     """How the hub signs in to the server; None: it does not."""
     egress: EgressSettings = EgressSettings()
     """The way to the server: proxy, certificates, cookies."""
-    tools_dir: Path | None = None
+    tools_dir: Annotated[Path | None, Key(effect="reach")] = None
     """A directory of Python files. Their `@mcp_hub.tool` functions are the tools of this server."""
 
     functions: str | None = None
     """The name of a set of functions of the program that the hub runs in. Never in a file."""
 
-    namespace: str
+    namespace: Annotated[str, Key(in_defaults=True, effect="offer", reconnects=False, keeps_empty=True)]
     """Prefix of the exposed names; `""` exposes the original names."""
-    enabled: bool = True
+    enabled: Annotated[bool, Key(effect="offer", spellings=("isActive",))] = True
     """Whether it is used; `false` keeps the entry without starting it."""
     disabled_reason: str | None = None
     """Why the hub has switched the entry off, as a text for the user, such as a variable that is not set."""
-    required: bool = False
+    required: Annotated[bool, Key(in_defaults=True, effect="offer", reconnects=False)] = False
     """Whether `serve` ends with exit code 1, and `check` fails, if the hub cannot connect to it."""
-    lazy: bool = False
+    lazy: Annotated[bool, Key(in_defaults=True, effect="offer", reconnects=False)] = False
     """Whether it is started by the first call, not with the hub. The hub still starts it once to read its lists."""
-    session: SessionMode = "shared"
+    session: Annotated[SessionMode, Key(in_defaults=True, effect="offer", spellings=("perSessionClient",))] = "shared"
     """Who shares a connection. `shared`: all callers of one era. `client`: each caller has its own. `call`: each call
     has its own."""
-    allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ("sampling", "elicitation", "roots")
+    allow: Annotated[tuple[Literal["sampling", "elicitation", "roots"], ...], Key(in_defaults=True, restricts=True)] = (
+        "sampling",
+        "elicitation",
+        "roots",
+    )
     """What the server may ask of the client whose call it runs."""
-    max_questions: Annotated[int, Meta(ge=1)] = MAX_QUESTIONS
+    max_questions: Annotated[int, Meta(ge=1), Key(in_defaults=True, effect="offer")] = MAX_QUESTIONS
     """How many questions the server may ask during one call."""
-    max_sessions: Annotated[int, Meta(ge=1)] = 64
+    max_sessions: Annotated[int, Meta(ge=1), Key(in_defaults=True, effect="offer")] = 64
     """With `session: client`: how many callers can have a session at the same time."""
-    era: EraPin = "auto"
+    era: Annotated[EraPin, Key(in_defaults=True, effect="offer")] = "auto"
     """The era of the protocol: `handshake` or `modern`. `auto`: the era of each caller, if the server supports both."""
-    keep_catalog: bool = True
+    keep_catalog: Annotated[bool, Key(in_defaults=True, effect="offer", reconnects=False)] = True
     """Whether its last catalog is kept on disk."""
-    deadlines: Deadlines = Deadlines()
-    max_frame: Size = MAX_FRAME
+    deadlines: Annotated[Deadlines, Key(in_defaults=True, effect="offer")] = Deadlines()
+    max_frame: Annotated[Size, Key(in_defaults=True, effect="offer")] = MAX_FRAME
     """The largest message that the hub accepts from this server."""
 
-    builtin: Builtin | None = None
+    builtin: Annotated[Builtin | None, Key(effect="reach")] = None
     """The name of a built-in server."""
     native: SecretStr | None = None
     """For `builtin: native`: the REST endpoints that it serves as tools, as JSON."""
@@ -188,35 +191,42 @@ class Server(Frozen):
     """For `builtin: skills`: objects of `Skill`, whose module imports this one."""
     browser: bool = False
     """Whether it is a browser. Then callers have sessions of their own, and the guard reads all arguments."""
-    profile: Path | None = None
+    profile: Annotated[Path | None, Key(effect="reach", builtins=("browser",))] = None
     """For the built-in browser: the directory for cookies and logins; None: the browser drops them with the session.
     Session cookies, which have no date of expiry, go with the browser in any case."""
-    headless: bool = True
+    headless: Annotated[bool, Key(effect="reach", builtins=("browser",))] = True
     """For the built-in browser: whether it has no window."""
-    executable: Path | None = None
+    executable: Annotated[Path | None, Key(effect="reach", builtins=("browser",))] = None
     """For the built-in browser: the Chromium to start; None: the one that the hub finds."""
-    policy: RawTextPolicy | None = None
+    policy: Annotated[RawTextPolicy | None, Key(effect="reach", builtins=("text_files",), keeps_empty=True)] = None
     """For `text_files`: what it may do. The stricter of this and `AGENTSCOPE_DANGEROUS_TEXT_IO` applies."""
-    roots: tuple[FileRoot, ...] = ()
+    roots: Annotated[tuple[FileRoot, ...], Key(effect="reach", builtins=("files",), keeps_empty=True)] = ()
     """For `files`: its directories."""
-    allow_over_network: bool = False
+    allow_over_network: Annotated[bool, Key(builtins=LOCAL_BUILTINS, reconnects=False)] = False
     """Whether a built-in server with access to this machine may also be served over a network."""
-    idle: Duration = 1800.0
+    idle: Annotated[Duration, Key(in_defaults=True, effect="offer")] = 1800.0
     """For `session: client`: how long a caller's session is kept after its last call and subscription."""
 
-    tags: tuple[str, ...] = ()
+    tags: Annotated[tuple[str, ...], Key(effect="offer", reconnects=False)] = ()
     """Tags of all its tools."""
     filters: dict[str, Filter] = msgspec.field(default_factory=dict)
     """Kind (`tools`, `resources`, `prompts`) -> the names of it that may be used."""
-    tools: dict[str, ToolRules] = msgspec.field(default_factory=dict)
+    tools: Annotated[dict[str, ToolRules], Key(restricts=True, reconnects=False)] = msgspec.field(default_factory=dict)
     """Pattern over original names -> rules for these tools. All that match apply; later ones override earlier ones."""
-    validate_arguments: Validation | None = None
+    validate_arguments: Annotated[
+        Validation | None, Key(in_defaults=True, restricts=True, effect="offer", reconnects=False)
+    ] = None
     """How arguments are checked; None: `strict` for local and built-in tools, `lenient` for all others."""
-    max_result_bytes: Size | None = None
+    max_result_bytes: Annotated[
+        Size | None, Key(in_defaults=True, restricts=True, effect="offer", reconnects=False)
+    ] = None
     """The largest result. The hub shortens longer ones. None: results are not shortened."""
-    postprocess: tuple[PostProcessStep, ...] = ()
+    postprocess: Annotated[
+        tuple[PostProcessStep, ...],
+        Key(in_defaults=True, restricts=True, reconnects=False, spellings=("postprocess_func",)),
+    ] = ()
     """Steps that change its results, in their order."""
-    health: HealthSettings = HealthSettings()
+    health: Annotated[HealthSettings, Key(in_defaults=True, effect="offer", reconnects=False)] = HealthSettings()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """The settings of policies by the name of their key: `EntryKey.of` reads them."""
 
@@ -260,13 +270,10 @@ class Server(Frozen):
     @property
     def connection(self) -> str:
         """All fields that a connection is made from, as JSON. It has secrets: do not show or store it."""
-        return self.described(RULES_OF_LISTS - {"idle"} | _HUB_FIELDS, deadlines={"call", "idle"})
-
-    def described(self, without: Set[str], deadlines: Set[str] = frozenset()) -> str:
-        """Returns the entry as JSON, secrets included, without some of its fields and of its deadlines."""
+        without = {name for name, key in keys_of(Server).items() if not key.reconnects} | _FIELDS_OF_HUB
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in without}
         entry = msgspec.to_builtins(fields, enc_hook=_as_text)
-        for name in deadlines:
+        for name in ("call", "idle"):
             del entry["deadlines"][name]
         return json.dumps(entry, sort_keys=True)
 

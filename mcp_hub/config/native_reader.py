@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from mcp_hub.codes import CodedText
@@ -23,19 +23,13 @@ MAX_PARAMETERS: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PARAMETER: Final = re.compile(r"[^\s{}\x00-\x1f\x7f]{1,100}")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_METHODS: Final = {name: name for name in ("GET", "POST", "PUT", "PATCH", "DELETE")}
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 _TYPES: Final = ("string", "integer", "number", "boolean", "array", "object")
 _SYNONYMS: Final = {
     "str": "string", "text": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array",
     "dict": "object",
 }  # fmt: skip
-_AUTH: Final = {"none": "none", "api_key": "api_key", "bearer": "bearer", "basic": "basic"}
-_PARAMETER_PLACES: Final[Mapping[str, ParameterPlace]] = {
-    "path": "path",
-    "query": "query",
-    "body": "body",
-    "header": "header",
-}
+AuthMethod = Literal["none", "api_key", "bearer", "basic"]
 _RESERVED_HEADERS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "authorization", "cookie"}
 )
@@ -121,7 +115,7 @@ class _NativeToolReader:
         url = self._url()
         if "method" in fields and isinstance(method := fields.values["method"].value, str):
             fields.values = {**fields.values, "method": FieldValue(method.upper(), fields.values["method"].at)}
-        explicit_method = fields.choice("method", _METHODS)
+        explicit_method = fields.read("method", Method)
         parameters = self._parameters(url or "", explicit_method)
         method = explicit_method or ("POST" if any(parameter.where == "body" for parameter in parameters) else "GET")
         if method == "GET" and any(parameter.where == "body" for parameter in parameters):
@@ -137,7 +131,7 @@ class _NativeToolReader:
         result = fields.text("result")
         if result is not None and result and not result.startswith("/"):
             self._error("result", "must be a JSON pointer, such as /data/items")
-        form = fields.choice("body", {"json": False, "form": True}) or False
+        form = fields.read("body", Literal["json", "form"]) == "form"
         annotations = {key: field_value.value for key, field_value in (fields.mapping("annotations") or {}).items()}
         if url is None:
             return None
@@ -149,7 +143,7 @@ class _NativeToolReader:
             method=method,
             parameters=tuple(parameters),
             title=fields.text("title"),
-            tags=self._tags(),
+            tags=fields.read("tags", tuple[str, ...]) or (),
             annotations=annotations,
             headers=self._headers,
             query=tuple(self._query),
@@ -163,11 +157,6 @@ class _NativeToolReader:
     def _error(self, key: str, text: str) -> None:
         field_value = self._fields.values.get(key)
         self._fields.error(field_value.at if field_value is not None else (*self._at, key), text)
-
-    def _tags(self) -> tuple[str, ...]:
-        if "tags" in self._fields and isinstance(tag := self._fields.values["tags"].value, str):
-            return (tag,)
-        return self._fields.texts("tags")
 
     def _url(self) -> str | None:
         text = self._fields.text("api_url")
@@ -238,7 +227,7 @@ class _NativeToolReader:
     ) -> NativeParameter | None:
         known_values = only_known(values, PARAMETER_KEYS, at, self._findings)
         fields = self._fields.inner({key: FieldValue(value, (*at, key)) for key, value in known_values.items()})
-        where = fields.choice("where", _PARAMETER_PLACES)
+        where = fields.read("where", ParameterPlace)
         if (name in in_path) != (where == "path") and (where is not None):
             text = (
                 f"stands in api_url as {{{name}}}" if name in in_path else "needs its place in api_url: {" + name + "}"
@@ -262,7 +251,7 @@ class _NativeToolReader:
             self._fields.error((*at, "enum"), "must be a list of values")
         if "description" in schema and fields.text("description") is None:
             del schema["description"]
-        required = fields.flag("required")
+        required = fields.read("required", bool)
         required = (where == "path" and "default" not in schema) if required is None else required
         if where == "path" and not required and "default" not in schema:
             self._fields.error(at, "is a part of the address: it is required, or has a default")
@@ -302,7 +291,7 @@ class _NativeToolReader:
         key, token = fields.text("api_key"), fields.text("token")
         user, password = fields.text("username"), fields.text("password")
         implied = "bearer" if token is not None else "api_key" if key is not None else "basic" if user else "none"
-        auth_method = fields.choice("auth_method", _AUTH) or implied
+        auth_method = fields.read("auth_method", AuthMethod) or implied
         at = fields.values["auth_method"].at if "auth_method" in fields else self._at
         if auth_method == "none" and implied != "none":
             self._fields.error(at, "is 'none', but there are credentials; remove one of them")

@@ -19,7 +19,7 @@ from mcp_hub.config.field_types import After, Duration, SecretStr, Size, Validat
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.listen import UnreadLimits
-from mcp_hub.config.settings import Exposed, Frozen, KeyReading, RootKey, as_list, read_model
+from mcp_hub.config.settings import Exposed, Frozen, KeyReading, RootKey, read_model
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.security.address_rules import problem_of_entries
 
@@ -239,7 +239,7 @@ EXPOSE_KEYS: Final = {
 
 def _read_expose(root: Mapping[str, FieldValue], findings: Findings) -> ExposeSettings | None:
     fields = {field: root[key] for key, field in EXPOSE_KEYS.items() if key in root and root[key].value is not None}
-    values = {field: as_list(ExposeSettings, field, item.value) for field, item in fields.items()}
+    values = {field: item.value for field, item in fields.items()}
     try:
         return ExposeSettings.model_validate(values) if values else None
     except ValidationError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_transform, get_args
 
 import msgspec
 
-from mcp_hub.config.field_types import Check, ValidationError, boolean, check_of, is_list
+from mcp_hub.config.field_types import Check, ValidationError, boolean, check_of, is_noted
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 
 if TYPE_CHECKING:
@@ -138,6 +138,13 @@ def _checks(cls: type[msgspec.Struct]) -> dict[str, tuple[Check, bool]]:
     return {name: (check_of(field.type), field.required) for name, field in _fields(cls).items()}
 
 
+@cache
+def keys_of(model: type[Frozen]) -> dict[str, Key]:
+    """Returns the fields of a model that are keys of entries, by name."""
+    notes = {name: get_args(field.type)[1:] for name, field in model.model_fields.items() if is_noted(field.type)}
+    return {name: note for name, members in notes.items() for note in members if isinstance(note, Key)}
+
+
 M = TypeVar("M", bound=Frozen)
 
 
@@ -159,18 +166,11 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
         return None
     known_values = only_known(value, model.model_fields, at, findings, model.model_fields if model.RESTRICTS else ())
     try:
-        return model.model_validate(
-            {key: as_list(model, key, item) for key, item in known_values.items() if item is not None}
-        )
+        return model.model_validate({key: item for key, item in known_values.items() if item is not None})
     except ValidationError as error:
         for inner, text in error.errors:
             findings.error((*at, *inner), text)
         return None
-
-
-def as_list(model: type[Frozen], key: str, value: Any) -> Any:
-    """Returns a single text as a list if the field is a list; any other value unchanged."""
-    return [value] if isinstance(value, str) and is_list(model.model_fields[key].type) else value
 
 
 class KeyReading(msgspec.Struct, frozen=True):
@@ -188,17 +188,36 @@ ReadKey = Callable[["FieldValue", KeyReading], T | None]
 """Returns the setting for a value; None, with errors in the findings, if it is not valid."""
 
 
-class PolicyKey(msgspec.Struct, Generic[T, Owner], frozen=True, eq=False):
+class Key(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What a key of entries is. As a note in the annotation of a field of `Server` it makes the field a key."""
+
+    spellings: tuple[str, ...] = ()
+    """Further names of the key, the hub's older ones and those of clients."""
+    in_defaults: bool = False
+    """Whether `defaults` may set it for all entries."""
+    restricts: bool = False
+    """Whether it restricts what is allowed, so that a misspelt key is an error, and an empty value counts."""
+    effect: Literal["offer", "grant", "reach"] = "grant"
+    """`offer`: it decides what is offered, and when. `grant`: also what a server or its callers may do, which belongs
+    to what a user trusts. `reach`: how the server is started and reached; then the live page does not show it either,
+    as it may hold secrets."""
+    reconnects: bool = True
+    """Whether the hub connects anew when a field changes."""
+    builtins: tuple[str, ...] = ()
+    """The built-in servers that it is for; (): all servers."""
+    keeps_empty: bool = False
+    """Whether an empty value is a value. Else it means that the key is absent, as templates of clients write all."""
+    meaning: str = ""
+    """What the reference says of it, if no field does."""
+
+
+class PolicyKey(Key, Generic[T, Owner], frozen=True, eq=False):
     """A key that belongs to one policy."""
 
     name: str
     read: ReadKey[T]
     default: T
     """The setting without the key."""
-    spellings: tuple[str, ...] = ()
-    """Further names of the key."""
-    restricts: bool = False
-    """Whether it restricts what is allowed, so that a misspelt key is an error."""
 
     def of(self, owner: Owner) -> T:
         """Returns the setting of an entry or a configuration."""
@@ -217,9 +236,6 @@ class PolicyKey(msgspec.Struct, Generic[T, Owner], frozen=True, eq=False):
 
 class EntryKey(PolicyKey[T, "Server"], frozen=True, eq=False):
     """A key of entries."""
-
-    in_defaults: bool = False
-    """Whether `defaults` may set it for all entries."""
 
 
 class RootKey(PolicyKey[T, "Config"], frozen=True, eq=False):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.config.models import RULES_OF_LISTS, Config, Server
+from mcp_hub.config.models import Config, Server
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import KINDS
@@ -190,7 +190,8 @@ class CatalogCache:
             return None
 
     def _name(self, server: Server, declared: Json | None = None, *, late: bool = False) -> str:
-        entry = server.described(RULES_OF_LISTS).encode()
+        # What a server lists does not depend on how long its sessions are kept.
+        entry = server.model_copy(update={"idle": 0.0}).connection.encode()
         name = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
         if declared is not None:
             name += "-" + hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_hub.config.dialect import ENTRY_KEYS, ROOT_KEYS, ROOTS
+from mcp_hub.config.dialect import ROOT_KEYS, ROOTS
+from mcp_hub.config.entry_keys import ENTRY_KEYS
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable

@@ -51,7 +51,6 @@ def test_each_root_of_the_file_server_has_the_default_mode_of_its_key(tmp_path: 
         ("{builtin: shell, policy: deny}", "policy: "),
         ("{builtin: code, roots: {/a: inner}}", "roots: "),
         ("{builtin: web, allow_over_network: true}", "allow_over_network: "),
-        ("{command: x, headless: true}", "headless: "),
     ],
 )
 def test_an_invalid_key_is_reported_with_its_place(tmp_path: Path, entry: str, where: str) -> None:
@@ -68,7 +67,9 @@ def test_a_root_without_a_directory_disables_the_entry(tmp_path: Path) -> None:
     assert server.disabled_reason is not None
 
 
-def test_roots_in_an_entry_of_another_program_cause_only_a_warning(tmp_path: Path) -> None:
-    loaded = read(tmp_path, "servers:\n  one: {command: x, roots: [{uri: file:///x}], policy: strict}\n")
+def test_keys_of_a_built_in_server_in_any_other_entry_cause_only_a_warning(tmp_path: Path) -> None:
+    loaded = read(
+        tmp_path, "servers:\n  one: {command: x, roots: [{uri: file:///x}], policy: strict, headless: true}\n"
+    )
     assert [server.enabled for server in loaded.config.servers] == [True]
-    assert sum("has no effect" in warning for warning in loaded.warnings) == 2
+    assert sum("has no effect" in warning for warning in loaded.warnings) == 3

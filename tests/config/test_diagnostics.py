@@ -32,7 +32,7 @@ def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
         "servers.yaml:6: servers.git.comand is not known; did you mean 'command'?",
         "servers.yaml:7: servers.git: is switched off: timeout: not a duration; write 30, '30s', '20m' or '500ms'; "
         "needs exactly one of 'command', 'url', 'tools_dir' and 'builtin', but has none of them",
-        "servers.yaml:8: on_conflict: must be one of keep_first, raise, override, rename, prefix, skip",
+        "servers.yaml:8: on_conflict: must be one of keep_first, raise, override, rename, prefix",
     ]
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from mcp_hub.config import ConfigReader, LoadedConfig
-from mcp_hub.config.dialect import ALIASES, FILTERS, ROOT_KEYS
+from mcp_hub.config.dialect import FILTERS, ROOT_KEYS
+from mcp_hub.config.entry_keys import NAMES
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.secret_values import secrets_of
@@ -114,7 +115,7 @@ def test_an_entry_and_the_root_can_have_keys_of_one_name() -> None:
 
 
 def test_a_policy_cannot_claim_a_key_that_other_parts_read() -> None:
-    assert not KEYS.entry_names.keys() & {*ALIASES, *FILTERS, "tools", "deadlines"}
+    assert not KEYS.entry_names.keys() & {*NAMES, *FILTERS}
     assert not KEYS.root_names & ROOT_KEYS
 
 

@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
 from mcp_hub.config.credentials import OAuthSettings
-from mcp_hub.config.dialect import ALIASES, ENTRY_KEYS, HARMLESS_ROOTS, ROOT_KEYS, ROOTS
+from mcp_hub.config.dialect import HARMLESS_ROOTS, ROOT_KEYS, ROOTS
+from mcp_hub.config.entry_keys import ENTRY_KEYS, NAMES
 from mcp_hub.config.entry_rules import HealthSettings, PostProcessStep, ToolRules
 from mcp_hub.config.findings import is_remark
 from mcp_hub.config.models import Config, Deadlines
@@ -60,7 +61,7 @@ def entry_keys() -> Tree:
         "postprocess": tree_of(PostProcessStep),
         "roots": {ANY: {"path": None, "mode": None}},
     }
-    plain: Tree = {name: own.get(ALIASES.get(name, name)) for name in ENTRY_KEYS}
+    plain: Tree = {name: own.get(NAMES.get(name, name)) for name in ENTRY_KEYS}
     return plain | tree_of_policies(KEYS.entry)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, Final
 
 from mcp_hub import policy
-from mcp_hub.config.dialect import ALIASES, DEFAULTS, FILTERS, TIMEOUTS
+from mcp_hub.config import entry_keys
+from mcp_hub.config.dialect import FILTERS, TIMEOUTS
 from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ExposeSettings
@@ -60,12 +61,7 @@ OF_ENTRY: Final[Mapping[str, Sequence[str]]] = {
 }  # fmt: skip
 """Subject -> the keys of an entry."""
 OF_OTHER_PROGRAMS: Final[Mapping[str, str]] = {
-    "disabled": "`true` is `enabled: false`",
-    "env_vars": "names of the hub's variables that the program gets",
-    "env_keys": "the same",
-    "env_http_headers": "for each header, the variable with its value",
-    "bearer_token_env_var": "the variable with the bearer token",
-    "toolDescriptionOverrides": "for each tool, its description",
+    name: key.meaning for name, key in entry_keys.KEYS.items() if key.meaning and name not in chain(*OF_ENTRY.values())
 }
 """Keys of an entry that another key stands for here -> what each means."""
 DEFAULTED: Final[Mapping[str, str]] = {
@@ -93,7 +89,7 @@ DEFAULTED_IN_ENTRY: Final[Mapping[str, str]] = {
 }
 """Key of an entry -> its default, where the model does not show it."""
 DEFAULTED_KEYS: Final = tuple(
-    f"`{key}`" for key in chain(*OF_ENTRY.values()) if key in DEFAULTS or key in KEYS.defaults
+    f"`{key}`" for key in chain(*OF_ENTRY.values()) if key in entry_keys.IN_DEFAULTS or key in KEYS.defaults
 )
 """The keys that `defaults` may have, as code."""
 MEANINGS: Final[Mapping[str, str]] = {
@@ -108,13 +104,9 @@ MEANINGS: Final[Mapping[str, str]] = {
 }
 """Key of the root that no model has, or that users read of otherwise -> its meaning."""
 MEANINGS_OF_ENTRY: Final[Mapping[str, str]] = {
-    "env_file": "A file of `NAME=value` lines; values in `env` win.",
-    "api_key": "Short for the header `Authorization: Bearer KEY`.",
-    "api_key_header": "Another header for `api_key`, such as `X-Api-Key`.",
-    "auth": "`oauth`: you sign in with `mcp-hub login`. A mapping sets how. Any other text is a bearer token.",
+    **{name: key.meaning for name, key in entry_keys.KEYS.items() if key.meaning},
     "timeout": "How long one call may take in total: short for `deadlines.call`.",
     "idle_timeout": "How long one call may take without progress: short for `deadlines.idle`.",
-    "preset": "For each tool, the arguments that it always gets. Callers neither see nor set them.",
     "enable_tools": "Patterns over the names of its tools that may be used; if not set, all.",
     "disable_tools": "Patterns over the names of tools that may not be used.",
     "enable_resources": "Patterns over the URIs of resources that may be read; if not set, all.",
@@ -163,25 +155,24 @@ HEAD: Final = ("key", "default", "meaning")
 Row = tuple[str, str, str]
 
 
-def subjects(
-    placed: Mapping[str, Sequence[str]], keys: Sequence[EntryKey[Any] | RootKey[Any]]
-) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields each subject with its keys; the keys of policies that stand below none are the last one."""
+def subjects(placed: Mapping[str, Sequence[str]], names: Iterable[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields each subject with its keys; the keys that stand below none are the last one."""
     yield from placed.items()
-    remaining = [key.name for key in keys if key.name not in chain(*placed.values())]
+    remaining = [name for name in names if name not in chain(*placed.values())]
     if remaining:
         yield "Other rules", remaining
 
 
 def of_root() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of the top of a file with its rows: key, default, meaning."""
-    for subject, names in subjects(OF_ROOT, KEYS.root):
+    for subject, names in subjects(OF_ROOT, [key.name for key in KEYS.root]):
         yield subject, [row(name, Config, KEYS.root, MEANINGS, DEFAULTED) for name in names]
 
 
 def of_entry() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of an entry with its rows: key, default, meaning."""
-    for subject, names in subjects(OF_ENTRY, KEYS.entry):
+    of_fields = [name for name in entry_keys.KEYS if name not in OF_OTHER_PROGRAMS]
+    for subject, names in subjects(OF_ENTRY, [*of_fields, *(key.name for key in KEYS.entry)]):
         yield subject, [row(name, Server, KEYS.entry, MEANINGS_OF_ENTRY, DEFAULTED_IN_ENTRY) for name in names]
 
 
@@ -243,7 +234,7 @@ def spellings() -> Iterator[tuple[str, str]]:
     written: dict[str, list[str]] = {}
     deadlines = {"call": "timeout", "connect": "deadlines.connect", "idle": "idle_timeout"}
     pairs = [
-        *ALIASES.items(),
+        *entry_keys.NAMES.items(),
         *((key, halves[half]) for key, half in FILTERS.items()),
         *((key, deadlines[deadline]) for key, (deadline, _) in TIMEOUTS.items()),
     ]

@@ -17,7 +17,7 @@ from mcp_hub.config.credentials import OAuthSettings
 from mcp_hub.config.entry_rules import DescriptionLimit, HealthSettings, PostProcessStep, ToolRules
 from mcp_hub.config.field_types import Before, Duration, OptionalDuration, SecretStr, Size, parse_duration
 from mcp_hub.config.models import Config, Deadlines
-from mcp_hub.config.settings import Frozen
+from mcp_hub.config.settings import Frozen, Key
 from mcp_hub.policy.chain import KEYS
 from tests.syntax import parsed_text
 
@@ -122,7 +122,15 @@ def notes_of(hint: Any) -> tuple[Any, ...]:
 def hints_of(model: type[Frozen]) -> dict[str, Any]:
     hints = get_type_hints(model, include_extras=True)
     left_out = NOT_WRITTEN.get(model.__name__, set())
-    return {name: hints[name] for name in model.model_fields if name not in left_out}
+    return {name: without_key(hints[name]) for name in model.model_fields if name not in left_out}
+
+
+def without_key(hint: Any) -> Any:
+    """Returns the type of a field without the note that makes it a key."""
+    notes = tuple(note for note in notes_of(hint) if not isinstance(note, Key))
+    if notes == notes_of(hint):
+        return hint
+    return Annotated[(get_args(hint)[0], *notes)] if notes else get_args(hint)[0]
 
 
 def meanings(model: type[Frozen]) -> dict[str, str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from mcp_hub.cli import COMMANDS, EXIT_CODES
-from mcp_hub.config.dialect import ALIASES, FILTERS, ROOT_KEYS
+from mcp_hub.config import entry_keys
+from mcp_hub.config.dialect import FILTERS, ROOT_KEYS
 from mcp_hub.diagnosis import remedies
 from mcp_hub.diagnosis.page import anchor
 from mcp_hub.policy.chain import KEYS
@@ -72,9 +73,8 @@ def test_every_key_of_a_file_is_on_the_page_of_the_root_once() -> None:
 def test_every_key_of_an_entry_is_on_the_page_of_servers_once() -> None:
     listed = [*names_in(reference_keys.of_entry()), *reference_keys.OF_OTHER_PROGRAMS]
     halves = {half: key for key, half in FILTERS.items() if key in listed}
-    written = {"toolDescriptionOverrides" if key == "description_overrides" else key for key in ALIASES.values()}
-    expected = {*written, *halves.values(), *(key.name for key in KEYS.entry)}
-    assert sorted(listed) == sorted(expected | {"deadlines", "tools", "timeout", "idle_timeout"})
+    expected = {*entry_keys.KEYS, *halves.values(), *(key.name for key in KEYS.entry)}
+    assert sorted(listed) == sorted(expected | {"timeout", "idle_timeout"})
     assert halves.keys() == set(FILTERS.values())
 
 

@@ -12,8 +12,9 @@ import msgspec
 from mcp_hub.codes import code_of
 from mcp_hub.config.config_files import ConfigDocument, read_document
 from mcp_hub.config.dialect import FILTERS, RESTRICTIONS, ROOT_KEYS, TIMEOUTS
+from mcp_hub.config.entry_keys import SHOWN
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.models import RULES_OF_LISTS, Config
+from mcp_hub.config.models import Config
 from mcp_hub.config.raw_entries import find_entries
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.downstream.page.endpoints import Json
@@ -40,10 +41,7 @@ MAX_VALUES: Final = 2000
 """Characters of all texts of a rule, a profile or a reload together."""
 NOT_RULES: Final = frozenset({"cache_dir", "token_store", "token_dir", "listen", "unread", "skills", "state_file"})
 """Keys of the root that say nothing about what may be called, and may have secrets."""
-ENTRY_RULES: Final = frozenset({
-    *RULES_OF_LISTS, *FILTERS, *RESTRICTIONS, *TIMEOUTS, *KEYS.entry_names, "deadlines", "session", "enabled",
-    "required", "lazy", "allow", "max_questions", "max_sessions", "allow_over_network", "namespace", "era",
-}) - {"settings"}  # fmt: skip
+ENTRY_RULES: Final = frozenset({*SHOWN, *FILTERS, *RESTRICTIONS, *TIMEOUTS, *KEYS.entry_names})
 """Keys of an entry that are rules; the others say how its server is reached, and may have secrets."""
 _LINE: Final = re.compile(r"(?P<where>[^\s:]+(?::\d+)?): (?P<text>.*)", re.DOTALL)
 
