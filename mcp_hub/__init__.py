@@ -6,59 +6,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from mcp_hub.errors import HubError
-    from mcp_hub.hub.composition import load_config
-    from mcp_hub.library import Hub
-    from mcp_hub.library.agentscope import Toolkit
+    from mcp_hub.errors import HubError as HubError
+    from mcp_hub.hub.composition import load_config as load_config
+    from mcp_hub.library import Hub as Hub
+    from mcp_hub.library.agentscope import Toolkit as Toolkit
     from mcp_hub.library.agentscope.machine_tools import (
-        execute_python_code,
-        execute_shell_command,
-        insert_text_file,
-        view_text_file,
-        write_text_file,
+        execute_python_code as execute_python_code,
+        execute_shell_command as execute_shell_command,
+        insert_text_file as insert_text_file,
+        view_text_file as view_text_file,
+        write_text_file as write_text_file,
     )
     from mcp_hub.library.agentscope.mcp_clients import (
-        HttpStatefulClient,
-        HttpStatelessClient,
-        MCPClientBase,
-        MCPToolFunction,
-        StatefulClientBase,
-        StdIOStatefulClient,
+        HttpStatefulClient as HttpStatefulClient,
+        HttpStatelessClient as HttpStatelessClient,
+        MCPClientBase as MCPClientBase,
+        MCPToolFunction as MCPToolFunction,
+        StatefulClientBase as StatefulClientBase,
+        StdIOStatefulClient as StdIOStatefulClient,
     )
-    from mcp_hub.library.engine_host import CallToolResult
-    from mcp_hub.library.manager import ToolManager
-    from mcp_hub.library.miroflow import PlaywrightSession, with_timeout
-    from mcp_hub.library.mounted_hub import asgi
+    from mcp_hub.library.engine_host import CallToolResult as CallToolResult
+    from mcp_hub.library.manager import ToolManager as ToolManager
+    from mcp_hub.library.miroflow import PlaywrightSession as PlaywrightSession, with_timeout as with_timeout
+    from mcp_hub.library.mounted_hub import asgi as asgi
     from mcp_hub.library.tool_system import (
-        IConfigLoader,
-        IConfigSystem,
-        ILLMClient,
-        IToolFormatter,
-        IToolManager,
-        StrategyUnavailable,
-        ToolFormatter,
+        IConfigLoader as IConfigLoader,
+        IConfigSystem as IConfigSystem,
+        ILLMClient as ILLMClient,
+        IToolFormatter as IToolFormatter,
+        IToolManager as IToolManager,
+        StrategyUnavailable as StrategyUnavailable,
+        ToolFormatter as ToolFormatter,
     )
-    from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
+    from mcp_hub.library.tool_system.executor import (
+        ILogger as ILogger,
+        IToolExecutor as IToolExecutor,
+        ToolExecutor as ToolExecutor,
+    )
     from mcp_hub.library.tool_system.tool_types import (
-        BaseTool,
-        BuiltinTool,
-        MCPTool,
-        NativeTool,
-        ToolManagerProtocol,
-        ToolMessage,
+        BaseTool as BaseTool,
+        BuiltinTool as BuiltinTool,
+        MCPTool as MCPTool,
+        NativeTool as NativeTool,
+        ToolManagerProtocol as ToolManagerProtocol,
+        ToolMessage as ToolMessage,
     )
-    from mcp_hub.observability.call_metrics import IMetricsCollector
-    from mcp_hub.security import Principal
-    from mcp_hub.servers.local import tool
+    from mcp_hub.observability.call_metrics import IMetricsCollector as IMetricsCollector
+    from mcp_hub.security import Principal as Principal
+    from mcp_hub.servers.local import tool as tool
     from mcp_hub.servers.local.tool_results import (
-        AudioBlock,
-        Base64Source,
-        ImageBlock,
-        TextBlock,
-        ToolResponse,
-        ToolUseBlock,
-        URLSource,
-        VideoBlock,
+        AudioBlock as AudioBlock,
+        Base64Source as Base64Source,
+        ImageBlock as ImageBlock,
+        TextBlock as TextBlock,
+        ToolResponse as ToolResponse,
+        ToolUseBlock as ToolUseBlock,
+        URLSource as URLSource,
+        VideoBlock as VideoBlock,
     )
     from mcp_hub.version import VERSION as __version__
 
@@ -94,56 +98,7 @@ _NAMES: Final = {
 """The public names of each module."""
 _HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "AudioBlock",
-    "Base64Source",
-    "BaseTool",
-    "BuiltinTool",
-    "CallToolResult",
-    "HttpStatefulClient",
-    "HttpStatelessClient",
-    "Hub",
-    "HubError",
-    "IConfigLoader",
-    "IConfigSystem",
-    "ILLMClient",
-    "ILogger",
-    "IMetricsCollector",
-    "IToolExecutor",
-    "IToolFormatter",
-    "IToolManager",
-    "ImageBlock",
-    "MCPClientBase",
-    "MCPTool",
-    "MCPToolFunction",
-    "NativeTool",
-    "PlaywrightSession",
-    "Principal",
-    "StatefulClientBase",
-    "StdIOStatefulClient",
-    "StrategyUnavailable",
-    "TextBlock",
-    "ToolExecutor",
-    "ToolFormatter",
-    "ToolManager",
-    "ToolManagerProtocol",
-    "ToolMessage",
-    "ToolResponse",
-    "ToolUseBlock",
-    "Toolkit",
-    "URLSource",
-    "VideoBlock",
-    "__version__",
-    "asgi",
-    "execute_python_code",
-    "execute_shell_command",
-    "insert_text_file",
-    "load_config",
-    "tool",
-    "view_text_file",
-    "with_timeout",
-    "write_text_file",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

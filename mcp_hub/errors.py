@@ -6,7 +6,8 @@ Codes: JSON-RPC 2.0, MCP 2026-07-28 (-32020..-32022) and the hub's own range -32
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 from mcp_hub.codes import with_code
 
@@ -22,6 +23,9 @@ URL_ELICITATION_REQUIRED = -32042
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+ERROR_KEY: Final = "mcp-hub/error"
+"""Key in the `_meta` of an error result, with what `error_facts` returns."""
 
 
 class HubError(Exception):
@@ -235,8 +239,15 @@ def to_wire(error: BaseException, method: str | None = None, name: str | None = 
     facts = error.data(name)
     if method == "tools/call":
         content = [{"type": "text", "text": error.message}]
-        return {"result": {"content": content, "isError": True, "_meta": {"mcp-hub/error": facts}}}
+        return {"result": {"content": content, "isError": True, "_meta": {ERROR_KEY: facts}}}
     return {"error": {"code": error.rpc_code, "message": error.message, "data": facts}}
+
+
+def error_facts(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the hub says of an error in its result: `{"code", "server", "tool", "retryable"}`; else {}."""
+    meta = result.get("_meta")
+    facts = meta.get(ERROR_KEY) if isinstance(meta, dict) else None
+    return facts if isinstance(facts, dict) else {}
 
 
 def drop_frames(error: BaseException | None) -> None:

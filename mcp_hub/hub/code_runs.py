@@ -28,6 +28,7 @@ from mcp_hub.errors import (
     ResultTooLarge,
     ServerUnavailable,
     drop_frames,
+    error_facts,
 )
 from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.stalls import in_thread
@@ -432,9 +433,7 @@ def _parsed(text: str) -> Any:
 
 
 def _code_of(result: Json) -> str:
-    meta = result.get("_meta")
-    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-    code = facts.get("code") if isinstance(facts, dict) else None
+    code = error_facts(result).get("code")
     return code if isinstance(code, str) else "tool_error"
 
 

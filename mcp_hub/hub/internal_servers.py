@@ -12,7 +12,7 @@ from typing import Any, Final
 from mcp_hub.config.egress_settings import with_root_proxy
 from mcp_hub.config.extras import default_model_there, missing
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import ServerUnavailable, ToolFailed
+from mcp_hub.errors import ServerUnavailable, ToolFailed, error_facts
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.long_results import without_lone_surrogates
@@ -102,7 +102,7 @@ class InternalServers:
             result = await self._call_tool(server, SCRAPE, {"url": url, "max_length": sys.maxsize})
         if not result.get("isError"):
             return result
-        text, code, rule = _error_facts(result)
+        text, code, rule = _failure(result)
         # A refused address is a failure like any other; a refused URL is the answer to the caller.
         raise GuardBlocked(text) if code == "guard_blocked" and rule != address_rules.RULE else ToolFailed(text)
 
@@ -116,7 +116,7 @@ class InternalServers:
             raise ToolFailed(f"the call and its result are longer than {MAX_ARGUMENTS:,} bytes")
         answer = await self._call_tool(self._functions(), function, arguments)
         if answer.get("isError"):
-            raise ToolFailed(_error_facts(answer)[0])
+            raise ToolFailed(_failure(answer)[0])
         structured = answer.get("structuredContent")
         replaced = structured.get("result", False) if isinstance(structured, dict) else False
         if replaced is not None and not isinstance(replaced, dict):
@@ -183,11 +183,9 @@ def _process(id: str, *arguments: str) -> Server:
     return Server(id=id, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False)
 
 
-def _error_facts(result: Json) -> tuple[str, str, str]:
+def _failure(result: Json) -> tuple[str, str, str]:
     """Returns (text, code, rule) of an error result."""
     content = result.get("content")
     texts = [str(block.get("text", "")) for block in content if isinstance(block, dict)] if content else []
-    meta = result.get("_meta")
-    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-    fields = facts if isinstance(facts, dict) else {}
-    return "\n".join(texts), str(fields.get("code", "")), str(fields.get("rule", ""))
+    facts = error_facts(result)
+    return "\n".join(texts), str(facts.get("code", "")), str(facts.get("rule", ""))

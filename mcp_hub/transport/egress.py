@@ -20,8 +20,8 @@ from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.text import printable
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse, ProxyFailed
-from mcp_hub.transport.http1.dialler import Dialler, ProxyDialler
-from mcp_hub.transport.http1.pool import ConnectionMaker, HttpPool, RequestHeadEncoder
+from mcp_hub.transport.http1.dialler import Dialler, HostDialler, ProxyDialler
+from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
 from mcp_hub.transport.trust_store import UnusableCertificates, tls_context, trusted_certificates
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Egress:
         *,
         addresses: Sequence[str] | None = None,
         encrypted: bool | None = None,
-    ) -> ConnectionMaker:
+    ) -> Dialler:
         """Returns the dialler for a host.
 
         `addresses`: those to dial instead of resolving the name; ignored if there is a proxy. `encrypted`: whether
@@ -111,7 +111,7 @@ class Egress:
         proxy = self.proxy_for(scheme, host, port)
         tls = await self.tls() if (scheme == "https" if encrypted is None else encrypted) else None
         if proxy is None:
-            return Dialler(host, port, tls, addresses)
+            return HostDialler(host, port, tls, addresses)
         to_proxy = await self.anonymous.tls() if proxy.kind == "https" else None
         return ProxyDialler(host, port, tls, proxy, to_proxy, tunnels=not proxy.forwards(scheme))
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from mcp_hub.transport.http1.client_response import HttpResponse
-from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.dialler import HostDialler
 from mcp_hub.transport.http1.pool import HttpPool
 from tests.transport.scripted_http import PATIENCE, Reply, Request, Script, Server, scripted
 
@@ -19,7 +19,7 @@ async def pool_of(
     port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, **settings: Any
 ) -> AsyncIterator[HttpPool]:
     """Opens a pool, and closes it within the time limit."""
-    pool = HttpPool(Dialler(host, port, tls), **{"limit": 8, "connect": float(PATIENCE), "keep": 60.0, **settings})
+    pool = HttpPool(HostDialler(host, port, tls), **{"limit": 8, "connect": float(PATIENCE), "keep": 60.0, **settings})
     try:
         yield pool
     finally:

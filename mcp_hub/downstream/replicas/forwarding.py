@@ -32,7 +32,7 @@ from mcp_hub.transport.http1.client_response import (
     NameUnknown,
     PoolClosed,
 )
-from mcp_hub.transport.http1.dialler import Dialler, PathDialler
+from mcp_hub.transport.http1.dialler import Dialler, HostDialler, PathDialler
 from mcp_hub.transport.http1.exchange import EVENTS, ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import HeaderLines, RequestHead
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
@@ -130,7 +130,7 @@ class ReplicaPool(HttpPool):
     The store may have an old record of a replica, at whose address somebody else listens by now.
     """
 
-    def __init__(self, keys: Callable[[], ReplicaKeys], to: Member, dialler: Dialler | PathDialler, limit: int) -> None:
+    def __init__(self, keys: Callable[[], ReplicaKeys], to: Member, dialler: Dialler, limit: int) -> None:
         super().__init__(dialler, limit=limit, connect=CONNECT, keep=KEEP)
         from yarl import URL
 
@@ -311,13 +311,13 @@ class ForwardClient:
         self._pools.clear()
 
 
-async def _dialler(address: str) -> Dialler | PathDialler:
+async def _dialler(address: str) -> Dialler:
     """Returns the object that makes connections to the listener of a replica."""
     if address.startswith(f"{UNIX}:"):
         return PathDialler(address.removeprefix(f"{UNIX}:"))
     url = urlsplit(address)
     tls = await asyncio.to_thread(trusted_certificates) if url.scheme == "https" else None
-    return Dialler(url.hostname or "", url.port or (443 if tls else 80), tls)
+    return HostDialler(url.hostname or "", url.port or (443 if tls else 80), tls)
 
 
 def _break_off(scope: asyncio.Timeout) -> None:

@@ -197,7 +197,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
         Where the toolkit has a configuration, this waits until its servers have been tried.
         """
         if RESET in self.tools and self._is_meta(self.tools[RESET]):
-            self.tools[RESET].extended_model = self.groups.choice()
+            self.tools[RESET].extended_model = self._reset_arguments()
         configured: dict[str, RegisteredToolFunction] = {}
         if self._configured and self._is_active(BASIC, group_names):
             configured = self._find(self._hub.listed_sync())
@@ -388,7 +388,9 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
     # --- what the hub knows ------------------------------------------------------------------------------------
 
     def _is_active(self, group: str, named: Collection[str] | None = None) -> bool:
-        return group in named if named is not None else self.groups.has_on(group)
+        if named is not None:
+            return group in named
+        return group == BASIC or (group in self.groups and self.groups[group].active)
 
     def _is_meta(self, tool: RegisteredToolFunction) -> bool:
         """Returns whether it is `reset_equipped_tools`, which is not added to the hub, as the hub has its own one."""

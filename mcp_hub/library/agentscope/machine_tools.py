@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+from mcp_hub.errors import ERROR_KEY
 from mcp_hub.library import Hub
 from mcp_hub.servers.builtin.programs import DEFAULT_SECONDS, MAX_SECONDS
 from mcp_hub.servers.builtin.text_files import RawTextTools, insert, view, write
-from mcp_hub.servers.local.tool_results import ERROR_KEY, ToolResponse, response_of
+from mcp_hub.servers.local.tool_results import ToolResponse, response_of
 
 log = logging.getLogger("mcp_hub.library")
 

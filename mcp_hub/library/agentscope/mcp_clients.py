@@ -342,8 +342,18 @@ class ServerClient(MCPClientBase):
             raise ConfigError(f"{text}; give both toolkits one hub: Toolkit(hub=...)")
         hub.attach(self)
 
+    def _require_connection(self) -> None:
+        """Raises RuntimeError if the program has to call `connect` first."""
+
     async def list_tools(self) -> list[McpObject]:
-        """Returns all tools with the fields of `mcp.types.Tool`. Raises CallError if the server is unavailable."""
+        """Returns all tools with the fields of `mcp.types.Tool`.
+
+        Raises CallError if the server is unavailable, and RuntimeError if the program has to call `connect` first.
+        """
+        self._require_connection()
+        return await self._list()
+
+    async def _list(self) -> list[McpObject]:
         (listed,) = await self.hub.listed(self.name)
         if listed.error is not None:
             raise listed.error
@@ -353,7 +363,11 @@ class ServerClient(MCPClientBase):
     async def get_callable_function(
         self, func_name: str, wrap_tool_result: bool = True, execution_timeout: float | None = None
     ) -> MCPToolFunction:
-        """Returns a tool as a function. Raises ValueError if the server has none of this name."""
+        """Returns a tool as a function.
+
+        Raises ValueError if the server has none of this name, and what `list_tools` raises.
+        """
+        self._require_connection()
         tools = self._tools if self._tools is not None else await self.list_tools()
         for tool in tools:
             if tool["name"] == func_name:
@@ -366,7 +380,11 @@ class ServerClient(MCPClientBase):
     async def call(
         self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
     ) -> McpObject:
-        """Calls a tool and returns the CallToolResult. Raises CallError and UpstreamAnswered."""
+        """Calls a tool and returns the CallToolResult.
+
+        Raises CallError, UpstreamAnswered, and RuntimeError if the program has to call `connect` first.
+        """
+        self._require_connection()
         outcome = await self.hub.act(self.name, tool, arguments, preset=preset, label=label)
         if outcome.error is not None:
             raise outcome.error
@@ -430,15 +448,11 @@ class StatefulClientBase(ServerClient):
             if self._attached is not None:
                 await self._attached.restore()
                 await hub.edit(self._with_presets)
-            await self.list_tools_anyway()
+            await self._list()
         except BaseException:  # a client that is not connected cannot be closed, also if connecting was cancelled
             await self._detach()
             raise
         self.is_connected, self.session = True, ServerSession(self)
-
-    async def list_tools_anyway(self) -> list[McpObject]:
-        """Returns all tools even before `connect`."""
-        return await super().list_tools()
 
     async def close(self, ignore_errors: bool = True) -> None:
         """Ends the session and the server's process; errors of that are logged and never raised.
@@ -449,28 +463,6 @@ class StatefulClientBase(ServerClient):
             raise RuntimeError(_NOT_CLOSABLE)
         self.is_connected, self.session = False, None
         await self._detach()
-
-    async def list_tools(self) -> list[McpObject]:
-        """Returns all tools. Raises RuntimeError before `connect`."""
-        self._require_connection()
-        return await super().list_tools()
-
-    async def get_callable_function(
-        self, func_name: str, wrap_tool_result: bool = True, execution_timeout: float | None = None
-    ) -> MCPToolFunction:
-        """Returns a tool as a function.
-
-        Raises RuntimeError before `connect`, and ValueError if there is none of this name.
-        """
-        self._require_connection()
-        return await super().get_callable_function(func_name, wrap_tool_result, execution_timeout)
-
-    async def call(
-        self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
-    ) -> McpObject:
-        """Calls a tool and returns the CallToolResult. Raises RuntimeError before `connect` and after `close`."""
-        self._require_connection()
-        return await super().call(tool, arguments, preset, label)
 
     def _require_connection(self) -> None:
         if not self.is_connected:

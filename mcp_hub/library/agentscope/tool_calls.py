@@ -11,7 +11,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.errors import CallError, InvalidParameters, ToolFailed
+from mcp_hub.errors import CallError, InvalidParameters, ToolFailed, error_facts
 from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import McpObject
 from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
@@ -337,5 +337,4 @@ def _add_message(model: type[BaseModel], arguments: Json, chunk: ToolResponse) -
 
 def _error_of(result: Json) -> CallError:
     text = _text(response_of(result))
-    code = result.get("_meta", {}).get("mcp-hub/error", {}).get("code")
-    return InvalidParameters(text) if code == "invalid_parameters" else ToolFailed(text)
+    return InvalidParameters(text) if error_facts(result).get("code") == InvalidParameters.code else ToolFailed(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -32,72 +32,12 @@ class ToolGroup:
     notes: str | None = None
 
 
-class ToolGroups(dict[str, ToolGroup]):
-    """The groups by name, without `basic`, which is always active."""
-
-    def create(self, name: str, description: str, active: bool, notes: str | None) -> None:
-        """Adds a group. Raises ValueError if it exists."""
-        if name in self or name == BASIC:
-            raise ValueError(f"Tool group '{name}' is already registered in the toolkit.")
-        self[name] = ToolGroup(name, active, description, notes)
-
-    def has_on(self, name: str) -> bool:
-        """Returns whether a group is active."""
-        return name == BASIC or (name in self and self[name].active)
-
-    def switch(self, names: Collection[str], active: bool) -> None:
-        """Activates or deactivates groups. Unknown names are ignored."""
-        for name in names:
-            if name == BASIC:
-                log.warning("The 'basic' tool group is always active, skipping it.")
-            elif name in self:
-                self[name].active = active
-
-    def notes(self) -> str:
-        """Returns the notes of the active groups as one text."""
-        return notes_of(group for group in self.values() if group.active)
-
-    def reset(self, states: Mapping[str, Any]) -> str:
-        """Activates the groups that are true in `states`, deactivates all others, and returns a text for the model.
-
-        If `states` is invalid, the text says so and nothing changes.
-        """
-        try:
-            activated = activated_in(dict(states), self)
-        except InvalidParameters as error:
-            return str(error)
-        for name, group in self.items():
-            group.active = name in activated
-        return reset_text(activated, self.notes())
-
-    def choice(self) -> type[BaseModel]:
-        """Returns a model of the arguments of `reset`: a boolean for each group."""
-        from pydantic import Field, create_model
-
-        fields: dict[str, Any] = {
-            name: (bool, Field(default=False, description=group.description)) for name, group in self.items()
-        }
-        return create_model("_DynamicModel", **fields)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns `{"active_groups": [...]}`."""
-        return {"active_groups": [name for name, group in self.items() if group.active]}
-
-    def load_state_dict(self, state: Any, strict: bool) -> None:
-        """Restores what `state_dict` returned; groups that it does not name become inactive.
-
-        Raises ValueError if it is malformed or, with `strict`, has other keys.
-        """
-        active = active_in(state, strict)
-        for name, group in self.items():
-            group.active = name in active
-
-
 class GroupRegistry:
     """The groups of a toolkit, as its program and the model change them."""
 
     def __init__(self) -> None:
-        self.groups = ToolGroups()
+        self.groups: dict[str, ToolGroup] = {}
+        """The groups by name, without `basic`, which is always active."""
 
     def _update_hub(self) -> None:
         """Called when groups have changed."""
@@ -108,13 +48,19 @@ class GroupRegistry:
     def create_tool_group(
         self, group_name: str, description: str, active: bool = False, notes: str | None = None
     ) -> None:
-        """Adds a group. Raises ValueError if it exists or is called `basic`."""
-        self.groups.create(group_name, description, active, notes)
+        """Adds a group; `notes` say how to use its tools. Raises ValueError if it exists or is called `basic`."""
+        if group_name in self.groups or group_name == BASIC:
+            raise ValueError(f"Tool group '{group_name}' is already registered in the toolkit.")
+        self.groups[group_name] = ToolGroup(group_name, active, description, notes)
         self._update_hub()
 
     def update_tool_groups(self, group_names: list[str], active: bool) -> None:
         """Activates or deactivates groups. `basic` stays active, and unknown names are ignored."""
-        self.groups.switch(group_names, active)
+        for name in group_names:
+            if name == BASIC:
+                log.warning("The 'basic' tool group is always active, skipping it.")
+            elif name in self.groups:
+                self.groups[name].active = active
         self._update_hub()
 
     def remove_tool_groups(self, group_names: str | list[str]) -> None:
@@ -130,9 +76,14 @@ class GroupRegistry:
             self.groups.pop(name, None)
         self._update_hub()
 
+    def _activate_only(self, names: Collection[str]) -> None:
+        for name, group in self.groups.items():
+            group.active = name in names
+        self._update_hub()
+
     def get_activated_notes(self) -> str:
         """Returns the notes of the active groups as one text."""
-        return self.groups.notes()
+        return notes_of(group for group in self.groups.values() if group.active)
 
     get_tool_group_notes = get_activated_notes
 
@@ -151,21 +102,32 @@ class GroupRegistry:
         groups, which you **MUST pay attention to and follow**. You can also
         reuse this function to check the notes of the tool groups.
         """
-        text = self.groups.reset(kwargs)
-        self._update_hub()
-        return ToolResponse([{"type": "text", "text": text}])
+        try:
+            activated = activated_in(kwargs, self.groups)
+        except InvalidParameters as error:
+            return ToolResponse([{"type": "text", "text": str(error)}])
+        self._activate_only(activated)
+        return ToolResponse([{"type": "text", "text": reset_text(activated, self.get_activated_notes())}])
+
+    def _reset_arguments(self) -> type[BaseModel]:
+        """Returns a model of the arguments of `reset_equipped_tools`: a boolean for each group."""
+        from pydantic import Field, create_model
+
+        fields: dict[str, Any] = {
+            name: (bool, Field(default=False, description=group.description)) for name, group in self.groups.items()
+        }
+        return create_model("_DynamicModel", **fields)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns `{"active_groups": [...]}`."""
-        return self.groups.state_dict()
+        return {"active_groups": [name for name, group in self.groups.items() if group.active]}
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
         """Restores what `state_dict` returned; groups that it does not name become inactive.
 
         Raises ValueError if it is malformed or, with `strict`, has other keys.
         """
-        self.groups.load_state_dict(state_dict, strict)
-        self._update_hub()
+        self._activate_only(active_in(state_dict, strict))
 
 
 def take_names(value: Any, parameter: str) -> list[str]:

@@ -20,6 +20,7 @@ from mcp_hub.errors import (
     StateLost,
     UnknownName,
     UpstreamAnswered,
+    error_facts,
 )
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
@@ -311,11 +312,7 @@ class ToolsByServer:
         server_name = str(server_name)  # a model may have written anything
         if (unusable := self._unusable.get(server_name)) is not None:
             self._log_unknown_kind(server_name, unusable)
-            self._log(
-                "error",
-                "Tool Call Failed",
-                f"Error: Failed to call tool '{tool_name}' (server: '{server_name}'): {unusable}",
-            )
+            self._log_failure(server_name, tool_name, str(unusable))
             return answer | {"error": f"Tool call failed: {unusable}"}
         if server_name not in self.server_dict and server_name not in [server.id for server in self.hub.config.servers]:
             return answer | {"error": await self._not_found(server_name, tool_name)}
@@ -381,33 +378,33 @@ class ToolsByServer:
         else:
             self._log("error", "Fallback Failed", fallback_notes[-1])
 
+    def _log_failure(self, server: str, tool: str, text: str) -> None:
+        self._log("error", "Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {text}")
+
     def _outcome_fields(self, server: str, tool: str, outcome: CallOutcome) -> Json:
         """Returns `{"result": ...}` or `{"error": ...}`."""
-        error, result = outcome.error, outcome.result
-        if isinstance(error, GuardBlocked) or (result is not None and _code(result) == GuardBlocked.code):
-            text = formats.outcome_message(outcome, tool) if error is not None else formats.error_text(result or {})
+        error, result = outcome.error, outcome.result or {}
+        failed = bool(result.get("isError"))
+        if isinstance(error, GuardBlocked) or (failed and error_facts(result).get("code") == GuardBlocked.code):
+            text = formats.outcome_message(outcome, tool) if error is not None else formats.error_text(result)
             self._log("warning", "Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {text}")
             return {"result": text}
         if isinstance(error, DeadlineExceeded | TimeoutError):
             text = formats.outcome_message(outcome, tool) or "the call took longer than its deadline"
-            self._log("error", "Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {text}")
+            self._log_failure(server, tool, text)
             if self._on_timeout == "raise":
                 raise TimeoutError(text) from error
             return {"error": f"Tool execution failed: {text}"}
         if isinstance(error, _CONNECTION):
-            self._log(
-                "error",
-                "Tool Call Failed",
-                f"Error: Failed to call tool '{tool}' (server: '{server}'): {formats.outcome_message(outcome, tool)}",
-            )
-            return {"error": f"Tool call failed: {formats.outcome_message(outcome, tool)}"}
+            text = formats.outcome_message(outcome, tool)
+            self._log_failure(server, tool, text)
+            return {"error": f"Tool call failed: {text}"}
         if error is not None:
             self._log(
                 "error", "Tool Execution Error", f"Tool execution error: {formats.outcome_message(outcome, tool)}"
             )
             return {"error": _execution_error(tool, outcome)}
-        assert result is not None
-        if result.get("isError"):
+        if failed:
             text = formats.error_text(result) or "the tool answered with an error that says nothing"
             self._log("error", "Tool Execution Error", f"Tool execution error: {text}")
             return {"error": text}
@@ -428,12 +425,6 @@ def _pair(item: Any) -> tuple[str, str]:
     if len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
         raise ValueError(f"an item of tool_blacklist is (server, tool) or 'server/tool', not {item!r}")
     return pair[0], pair[1]
-
-
-def _code(result: Json) -> str | None:
-    meta = result.get("_meta")
-    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-    return facts.get("code") if isinstance(facts, dict) and result.get("isError") else None
 
 
 def _execution_error(tool: str, outcome: CallOutcome) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName
+from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName, error_facts
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import CallOutcome
 from mcp_hub.library.manager import ToolManager
@@ -141,9 +141,7 @@ def _message(name: str, outcome: CallOutcome) -> ToolMessage:
         code = DeadlineExceeded.code if isinstance(error, TimeoutError) else "tool_error"
         return _failed(name, code, formats.error_message(error) or InternalError.code)
     if result.get("isError"):
-        meta = result.get("_meta")
-        facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-        hub_code = facts.get("code") if isinstance(facts, dict) else None
+        hub_code = error_facts(result).get("code")
         return _failed(name, hub_code if isinstance(hub_code, str) else "tool_error", formats.error_text(result))
     value = value_of(result, outcome.value if outcome.direct else None)
     is_wrapped = isinstance(value, dict) and value.keys() == {"result"} and is_wrapper(outcome.definition or {})

@@ -20,6 +20,7 @@ from typing import Any
 import docstring_parser
 from pydantic import BaseModel
 
+from mcp_hub.errors import ERROR_KEY, error_facts
 from mcp_hub.schema.compact_schema import drop_titles
 from mcp_hub.servers.local import Mark, call_stream
 from mcp_hub.servers.local.signature import (
@@ -31,7 +32,6 @@ from mcp_hub.servers.local.signature import (
     parameters_of,
 )
 from mcp_hub.servers.local.tool_results import (
-    ERROR_KEY,
     ToolRefused,
     ToolResponse,
     ToolResult,
@@ -264,9 +264,8 @@ async def postprocess_result(process: Callable[..., Any], block: Mapping[str, An
     changed = await apply_postprocessor(process, block, response)
     processed: Json = result_of(str(block["name"]), response if changed is None else changed)
     if result.get("isError") is True:
-        facts = (result.get("_meta") or {}).get(ERROR_KEY)
         processed = {**processed, "isError": True}
-        if facts is not None:
+        if facts := error_facts(result):
             processed["_meta"] = {**processed.get("_meta", {}), ERROR_KEY: facts}
     return processed
 

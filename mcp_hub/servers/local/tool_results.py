@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Required, cast
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
-from mcp_hub.errors import CallError
+from mcp_hub.errors import ERROR_KEY, CallError
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import JSON_KEY
 from mcp_hub.text import printable
@@ -215,8 +215,6 @@ def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": f"mcp-hub://{kind}", "blob": source["data"], **mime_field}}
 
 
-ERROR_KEY: Final = "mcp-hub/error"
-"""Key in the `_meta` of an error result: `{"code", "server", "tool", "retryable"}`, see errors.py."""
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 

@@ -39,6 +39,21 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 
 class Dialler:
+    """Makes the connections of a pool."""
+
+    async def dial(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
+        """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
+        raise NotImplementedError
+
+    def late(self) -> HttpFailure:
+        """Returns the failure for a `dial` that took too long."""
+        return ConnectTimeout()
+
+    def close(self) -> None:
+        """Cancels the resolution of a name."""
+
+
+class HostDialler(Dialler):
     """Makes connections to one host; if `tls` is given, over TLS, and the host's certificate must match its name."""
 
     def __init__(
@@ -102,16 +117,12 @@ class Dialler:
         finally:
             await _cancel(attempts)
 
-    def late(self) -> HttpFailure:
-        """Returns the failure where `dial` was not done in time."""
-        return ConnectTimeout()
-
     def close(self) -> None:
         """Cancels the resolution of the host's name."""
         self._addresses.close()
 
 
-class PathDialler:
+class PathDialler(Dialler):
     """Makes connections to the Unix socket at a path."""
 
     def __init__(self, path: str) -> None:
@@ -131,13 +142,6 @@ class PathDialler:
                 raise ConnectFailed(error) from None
             raise
         return connection, sock
-
-    def late(self) -> HttpFailure:
-        """Returns the failure where `dial` was not done in time."""
-        return ConnectTimeout()
-
-    def close(self) -> None:
-        """Does nothing: a path has no addresses."""
 
 
 @contextlib.contextmanager
@@ -273,7 +277,7 @@ _SOCKS_REPLIES: Final = {
 _NO_CREDENTIALS, _WITH_PASSWORD, _NONE_OF_THEM = 0, 2, 255
 
 
-class ProxyDialler:
+class ProxyDialler(Dialler):
     """Makes connections to one host through a proxy. The proxy resolves the host's name.
 
     Args:
@@ -295,7 +299,7 @@ class ProxyDialler:
     ) -> None:
         self._host, self._port, self._tls = host.rstrip("."), port, tls
         self._proxy = proxy
-        self._dialler = Dialler(proxy.host, proxy.port, to_proxy)
+        self._dialler = HostDialler(proxy.host, proxy.port, to_proxy)
         self._tunnels = tunnels
         self._reached = False
 

@@ -10,8 +10,8 @@ import contextlib
 import re
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.security.lru import Lru
 from mcp_hub.transport.http1.client_connection import WRITE_SIZE, ClientConnection, ResponseCallback
@@ -19,11 +19,10 @@ from mcp_hub.transport.http1.client_response import (
     ACCEPTED,
     ConnectionBroke,
     EmptyReply,
-    HttpFailure,
     HttpResponse,
     PoolClosed,
 )
-from mcp_hub.transport.http1.dialler import ProtocolT
+from mcp_hub.transport.http1.dialler import Dialler
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,28 +35,13 @@ CUT: Final = 0.5
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 
 
-class ConnectionMaker(Protocol):
-    """Makes the connections of a pool: a Dialler or a ProxyDialler."""
-
-    async def dial(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
-        """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
-        ...
-
-    def late(self) -> HttpFailure:
-        """Returns the failure for a `dial` that took too long."""
-        ...
-
-    def close(self) -> None:
-        """Cancels name resolution."""
-
-
 class HttpPool:
     """At most `limit` connections from one dialler.
 
     `connect`: seconds to get a connection. `keep`: seconds a connection may be idle.
     """
 
-    def __init__(self, dialler: ConnectionMaker, *, limit: int, connect: float, keep: float) -> None:
+    def __init__(self, dialler: Dialler, *, limit: int, connect: float, keep: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._dialler = dialler
         self._limit = limit
