@@ -12,7 +12,7 @@ import pytest
 from tests.syntax import parsed
 
 TESTS = Path(__file__).parent
-LARGE = TESTS / "requirements" / "manifest.py"
+LARGE = TESTS / "requirements" / "manifest" / "agentscope.py"
 
 
 class Cycle:
