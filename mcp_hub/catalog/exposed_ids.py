@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from mcp_hub.catalog import Catalog, names
 from mcp_hub.catalog.entries import Json, Route
@@ -25,34 +25,16 @@ _OVERHEAD: Final = 256
 """Size of a remembered URI besides its characters."""
 
 
-class UriTranslator(Protocol):
-    """Translates URIs between callers and servers."""
-
-    def exposed(self, caller: Caller, upstream: str, uri: str) -> str:
-        """Returns the URI under which a caller reaches a resource of a server, listed or not."""
-        ...
-
-    def original(self, caller: Caller, upstream: str, uri: str) -> str:
-        """Returns the server's own URI of what a caller knows as `uri`; `uri` itself if it is not of this server."""
-        ...
-
-
-class UnchangedUris:
-    """Leaves URIs as they are, for servers that no client sees."""
-
-    def exposed(self, caller: Caller, upstream: str, uri: str) -> str:
-        """Returns `uri`."""
-        return uri
-
-    def original(self, caller: Caller, upstream: str, uri: str) -> str:
-        """Returns `uri`."""
-        return uri
+_NOTHING: Final = Catalog.build(())
 
 
 class UriMap:
-    """Translates URIs by the catalog that a caller sees, `catalog_of(caller)`, and by those in results it was given."""
+    """Translates URIs by the catalog that a caller sees, `catalog_of(caller)`, and by those in results it was given.
 
-    def __init__(self, catalog_of: Callable[[Caller], Catalog]) -> None:
+    By default no caller sees anything, so that URIs stay as they are.
+    """
+
+    def __init__(self, catalog_of: Callable[[Caller], Catalog] = lambda caller: _NOTHING) -> None:
         self._catalog_of = catalog_of
         self._issued = IssuedUris()
 

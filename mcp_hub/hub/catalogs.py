@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from functools import partial
 from operator import eq
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -21,13 +21,16 @@ from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
 from mcp_hub.catalog.entries import log_findings
 from mcp_hub.config.models import LIST_WAIT
 from mcp_hub.hub.client_schemas import ClientSchemas
-from mcp_hub.hub.exposure import OWN_NAMES, CallerViews, Exposure, first_list_wait
+from mcp_hub.hub.exposure import OWN_NAMES, Exposure, first_list_wait
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security.callers import Caller
 from mcp_hub.upstream import Upstream
+
+if TYPE_CHECKING:
+    from mcp_hub.hub.groups.active_groups import ActiveGroups
 
 log = logging.getLogger("mcp_hub")
 
@@ -62,9 +65,9 @@ class Catalogs:
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
         self._on_built: Callable[[], None] = lambda: None
-        self._view: CallerViews | None = None
+        self._view: ActiveGroups | None = None
         """None: every caller sees its full catalog."""
-        self._notified_view: CallerViews | None = None
+        self._notified_view: ActiveGroups | None = None
         """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
         self.exposure: Exposure | None = None
@@ -111,7 +114,7 @@ class Catalogs:
         on_conflict: OnConflict,
         list_wait: float | None,
         on_built: Callable[[], None],
-        view: CallerViews | None = None,
+        view: ActiveGroups | None = None,
         reserved: frozenset[str] = frozenset(),
         profiles: Container[str] = (),
     ) -> None:
@@ -134,7 +137,7 @@ class Catalogs:
         if self.is_in_use:
             self._build()
 
-    def replace_view(self, view: CallerViews, reserved: frozenset[str]) -> None:
+    def replace_view(self, view: ActiveGroups, reserved: frozenset[str]) -> None:
         """Replaces the view and notifies callers that see a change. `reserved`: the names of the hub's tools in it."""
         self._view = view
         if reserved != self._reserved:
@@ -396,7 +399,7 @@ class Catalogs:
             kinds = self.full_catalog(caller).changed(former_catalog) - changed.get(profile, frozenset())
             self.notify(kinds if self._view is None else kinds - _TOOLS, partial(eq, caller))
 
-    def _has_new_tools(self, former_view: CallerViews | None, former: Catalog | None, caller: Caller) -> bool:
+    def _has_new_tools(self, former_view: ActiveGroups | None, former: Catalog | None, caller: Caller) -> bool:
         """Returns whether a caller sees other tools than in the catalog `former` through `former_view`.
 
         If `former` is None, the caller had no catalog, and the result is False.

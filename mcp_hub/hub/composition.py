@@ -16,7 +16,7 @@ from mcp_hub.catalog.exposed_ids import TaskSealer, UriMap
 from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
-from mcp_hub.config.models import Config, Server
+from mcp_hub.config.models import LIST_WAIT, Config, Server
 from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs, process_age
@@ -107,8 +107,9 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     environ, cache, functions = options.get("environ"), options.get("kept"), options.get("functions")
     one_client = options.get("one_client", False)
     info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
-    # A client that starts the hub waits for it from then on.
-    catalogs = Catalogs(info, time.monotonic() - (process_age() if one_client else 0.0))
+    # A client that starts the hub waits for it from then on. One that has waited for a launcher waits longer.
+    age = process_age() if one_client else 0.0
+    catalogs = Catalogs(info, time.monotonic() - (age if age < LIST_WAIT else 0.0))
     uris, labels = UriMap(catalogs.of), RecordLabels()
 
     def sees(caller: Caller, upstream: str) -> bool:

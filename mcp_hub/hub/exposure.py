@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
@@ -76,16 +76,6 @@ class _LastListing(msgspec.Struct):
 
 def _listings() -> Lru[_ClientKey, _LastListing]:
     return Lru(MAX_CLIENTS)
-
-
-class CallerViews(Protocol):
-    """Reduces a caller's full catalog to what is active for it."""
-
-    def view(self, full_catalog: Catalog, caller: Caller) -> Catalog:
-        """Returns the catalog of what a caller sees of its full catalog."""
-
-    def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
-        """Makes, in steps, the views of a new catalog that callers of a profile had of the former catalog."""
 
 
 class Exposure:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mcp_hub.catalog import resource_uris
-from mcp_hub.catalog.exposed_ids import UnchangedUris, UriTranslator
+from mcp_hub.catalog.exposed_ids import UriMap
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, CarrierEnded, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol.era import Era
@@ -64,11 +64,11 @@ class ClientRegistry:
         self,
         *,
         expected: bool,
-        uris: UriTranslator | None = None,
+        uris: UriMap | None = None,
         sees: Callable[[Caller, str], bool] = lambda caller, server: True,
     ) -> None:
         self.expected = expected
-        self.uris: UriTranslator = uris or UnchangedUris()
+        self.uris = uris or UriMap()
         self._sees = sees
         self._askers = CallerSlot[Asker]()
         self.shown_roots: dict[str, set[str]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.clients.table import CLIENTS, client_calling_itself
-from mcp_hub.hub import Engine, catalogs, exposure
+from mcp_hub.hub import Engine, catalogs, composition, exposure
 from mcp_hub.hub.composition import read_config
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.upstream.catalog_cache import CatalogCache
@@ -126,6 +126,16 @@ async def test_a_server_that_was_late_for_a_client_in_a_hurry_is_waited_for_by_o
         assert await client.tool_names() == []
     async with program(config, GEMINI) as client:
         assert "slow__echo" in await client.tool_names()
+
+
+async def test_a_client_that_has_waited_for_a_launcher_is_waited_for_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher that has downloaded the hub, such as `pipx run`, becomes its process."""
+    monkeypatch.setattr(composition, "process_age", lambda: 60.0)
+    config = read_config(write_config(tmp_path, {"slow": fake("--start-delay", "1")}, list_wait=None)).config
+    async with Engine(config, kept=CatalogCache(tmp_path / "cache"), one_client=True) as engine:
+        assert "slow__echo" in (await engine.settled_catalog()).names(TOOLS)
 
 
 def test_the_table_has_how_long_clients_wait() -> None:
