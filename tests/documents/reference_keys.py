@@ -64,6 +64,14 @@ OF_OTHER_PROGRAMS: Final[Mapping[str, str]] = {
     name: key.meaning for name, key in entry_keys.KEYS.items() if key.meaning and name not in chain(*OF_ENTRY.values())
 }
 """Keys of an entry that another key stands for here -> what each means."""
+KEYS_OF_ENTRY: Final = tuple(
+    dict.fromkeys(
+        name
+        for name in chain(*OF_ENTRY.values(), entry_keys.KEYS, (key.name for key in KEYS.entry))
+        if name not in OF_OTHER_PROGRAMS
+    )
+)
+"""The keys of an entry, first those that stand below a subject."""
 DEFAULTED: Final[Mapping[str, str]] = {
     "expose": "`auto`",
     "expose_budget": "`20000`",
@@ -89,7 +97,7 @@ DEFAULTED_IN_ENTRY: Final[Mapping[str, str]] = {
 }
 """Key of an entry -> its default, where the model does not show it."""
 DEFAULTED_KEYS: Final = tuple(
-    f"`{key}`" for key in chain(*OF_ENTRY.values()) if key in entry_keys.IN_DEFAULTS or key in KEYS.defaults
+    f"`{key}`" for key in KEYS_OF_ENTRY if key in entry_keys.IN_DEFAULTS or key in KEYS.defaults
 )
 """The keys that `defaults` may have, as code."""
 MEANINGS: Final[Mapping[str, str]] = {
@@ -171,8 +179,7 @@ def of_root() -> Iterator[tuple[str, list[Row]]]:
 
 def of_entry() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of an entry with its rows: key, default, meaning."""
-    of_fields = [name for name in entry_keys.KEYS if name not in OF_OTHER_PROGRAMS]
-    for subject, names in subjects(OF_ENTRY, [*of_fields, *(key.name for key in KEYS.entry)]):
+    for subject, names in subjects(OF_ENTRY, KEYS_OF_ENTRY):
         yield subject, [row(name, Server, KEYS.entry, MEANINGS_OF_ENTRY, DEFAULTED_IN_ENTRY) for name in names]
 
 
@@ -230,7 +237,7 @@ def meaning_of_key(key: EntryKey[Any] | RootKey[Any]) -> str | None:
 
 def spellings() -> Iterator[tuple[str, str]]:
     """Yields each key of an entry that has other spellings, and these."""
-    halves = {half: key for key, half in FILTERS.items() if key in chain(*OF_ENTRY.values())}
+    halves = {half: key for key, half in FILTERS.items() if key in KEYS_OF_ENTRY}
     written: dict[str, list[str]] = {}
     deadlines = {"call": "timeout", "connect": "deadlines.connect", "idle": "idle_timeout"}
     pairs = [
@@ -242,5 +249,5 @@ def spellings() -> Iterator[tuple[str, str]]:
         if spelling != name:
             written.setdefault(name, []).append(spelling)
     for name, variants in written.items():
-        if name.partition(".")[0] in chain(*OF_ENTRY.values()):
+        if name.partition(".")[0] in KEYS_OF_ENTRY:
             yield f"`{name}`", ", ".join(f"`{variant}`" for variant in variants)

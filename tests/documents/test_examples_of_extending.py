@@ -1,4 +1,4 @@
-"""The policy and the transport that docs/extending.md adds work as they stand there."""
+"""The policy, the transport and the key that docs/extending.md and CONTRIBUTING.md add work as they stand there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.fakes.client import PATIENCE, fake, write_config
 from tests.fakes.offers import nothing_offered
 
 pytestmark = pytest.mark.anyio
-TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "extending.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def code_of(file: str) -> str:
@@ -43,11 +44,12 @@ def blocks(title: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", section(title), re.DOTALL)
 
 
-def package_with(tmp_path: Path, file: str, table: str, title: str) -> Path:
-    """A copy of the package with a new file, and with the lines that a section adds to one other file."""
+def package_with(tmp_path: Path, file: str | None, table: str, title: str) -> Path:
+    """A copy of the package, perhaps with a new file, and with the lines that a section adds to one other file."""
     root = tmp_path / "copy"
     shutil.copytree(Path(mcp_hub.__file__).parent, root / "mcp_hub", ignore=shutil.ignore_patterns("__pycache__"))
-    (root / file).write_text(code_of(file))
+    if file is not None:
+        (root / file).write_text(code_of(file))
     text = (root / table).read_text()
     for block in blocks(title, "diff"):
         before = "".join(line[1:] for line in block.splitlines(keepends=True) if line[0] == " ")
@@ -200,3 +202,47 @@ async def test_the_example_transport_carries_requests_until_it_is_closed() -> No
         await peer.close()
         with pytest.raises(LinkLost):
             await peer.request("ask", {"word": "late"})
+
+
+LOOKS_FOR_THE_KEY = """
+import json, sys
+from pathlib import Path
+from mcp_hub.config.discovery import read_executed
+from mcp_hub.downstream.page.config_view import ENTRY_RULES
+from mcp_hub.hub.composition import read_config
+from tests.documents import reference_keys
+
+path = Path(sys.argv[1])
+before, servers = read_executed(path).digest, read_config(path).config.servers
+path.write_text(path.read_text().replace("true", "false"))
+rows = [row[0] for _, rows in reference_keys.of_entry() for row in rows if "quiet" in row[0]]
+spelled = [spellings for key, spellings in reference_keys.spellings() if "quiet" in key]
+print(json.dumps({
+    "values": {server.id: server.quiet for server in servers},
+    "reconnects": servers[0].connection != read_config(path).config.servers[0].connection,
+    "page": sorted({"quiet", "silent"} & ENTRY_RULES),
+    "asks for trust again": read_executed(path).digest != before,
+    "reference": [*rows, *spelled],
+    "defaults": "`quiet`" in reference_keys.MEANINGS["defaults"],
+}))
+"""
+
+
+def test_the_key_that_contributing_adds_in_one_place_is_known_wherever_keys_are(tmp_path: Path) -> None:
+    root = package_with(tmp_path, None, "mcp_hub/config/models.py", "Add a key of an entry")
+    (root / "tests").symlink_to(ROOT / "tests")
+    servers = {"up": {"command": "x", "silent": True}, "other": {"command": "x"}, "third": {"command": "x", "quiet": 0}}
+    looked = run(root, "-c", LOOKS_FOR_THE_KEY, str(write_config(tmp_path, servers, defaults={"quiet": "yes"})))
+    assert json.loads(looked.stdout or "{}") == {
+        "values": {"up": True, "other": True, "third": False},
+        "reconnects": False,
+        "page": ["quiet", "silent"],
+        "asks for trust again": False,
+        "reference": ["`quiet`", "`silent`"],
+        "defaults": True,
+    }, looked.stderr
+    wrong = str(write_config(tmp_path, {"a": {"command": "x", "quiet": "loud"}, "b": {"command": "x", "quiett": True}}))
+    checked = run(root, "-m", "mcp_hub", "check", "--config", wrong)
+    assert checked.returncode != 0
+    assert "quiet: must be true or false" in checked.stdout + checked.stderr
+    assert "did you mean 'quiet'?" in checked.stdout + checked.stderr
