@@ -32,8 +32,6 @@ from mcp_hub.cli.startup import (
 )
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
-from mcp_hub.config.field_types import ValidationError
-from mcp_hub.config.listen import TOKEN_VARIABLE
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.config.settings import Exposed
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -184,20 +182,11 @@ def _worker_place(options: argparse.Namespace) -> WorkerPlace | None:
 
 
 def _listen(config: Config, options: argparse.Namespace) -> Listen:
-    changes: dict[str, object] = {}
-    if options.host is not None:
-        changes["host"] = options.host
-    if options.port is not None:
-        changes["port"] = options.port
-    if options.public_host:
-        changes["public_host"] = _public_hosts(options.public_host)
-    if token := os.environ.get(TOKEN_VARIABLE):
-        changes["token"] = token
+    public_host = _public_hosts(options.public_host) if options.public_host else None
     try:
-        return Listen.model_validate({**msgspec.structs.asdict(config.listen), **changes})
-    except ValidationError as error:
-        at, text = error.errors[0]
-        raise ConfigError(f"--{'.'.join(map(str, at))}: {text}", codes.VALUE_WRONG) from None
+        return config.listen.with_options(host=options.host, port=options.port, public_host=public_host)
+    except ConfigError as error:
+        raise ConfigError(f"--{error}", codes.VALUE_WRONG) from None
 
 
 def _public_hosts(names: list[str]) -> tuple[str, ...]:

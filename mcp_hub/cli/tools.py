@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from mcp_hub import codes
-from mcp_hub.catalog import CatalogEntry
+from mcp_hub.catalog import CatalogEntry, Route
 from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import (
@@ -120,7 +120,7 @@ async def _tools(
             catalog, _ = listing_of(catalogs, client)
         catalog = await catalogs.client_schemas.listed(catalog, client)
         tools = [
-            _card(hub, entry) for entry in catalog.entries(TOOLS) if not groups or _is_in(hub, entry.exposed, groups)
+            _card(hub, entry) for entry in catalog.entries(TOOLS) if not groups or _is_in(hub, entry.route, groups)
         ]
         listed_groups = list(hub.groups) if config.groups else []
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
@@ -151,13 +151,10 @@ async def _list_by_server(config: Config, selection: Selection, groups: list[str
         await connect_all(hub)
         catalog = hub.catalog if groups else hub.catalogs.of(SOLE)
         tools: dict[str, list[dict[str, Any]]] = {u.server.id: [] for u in hub.upstreams.values() if u.server.enabled}
-        for exposed in catalog.names(TOOLS):
-            route, entry = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
-            if entry is None or route is None or route.upstream not in tools:
-                continue
-            if not groups or _is_in(hub, exposed, groups):
-                card = {"name": route.name, "description": entry.get("description") or ""}
-                tools[route.upstream].append({**card, "schema": entry.get("inputSchema")})
+        for entry in catalog.entries(TOOLS):
+            if entry.route.upstream in tools and (not groups or _is_in(hub, entry.route, groups)):
+                card = {"name": entry.route.name, "description": entry.wire.get("description") or ""}
+                tools[entry.route.upstream].append({**card, "schema": entry.wire.get("inputSchema")})
         for upstream in hub.upstreams.values():
             if upstream.error is not None and upstream.server.enabled:
                 tools[upstream.server.id] = [{"error": f"Unable to fetch tools: {printable(upstream.error, 2000)}"}]
@@ -171,10 +168,8 @@ def _card(hub: Engine, entry: CatalogEntry) -> dict[str, Any]:
     return {**entry.wire, "source": upstream.server.origin if upstream is not None else "builtin"}
 
 
-def _is_in(hub: Engine, name: str, groups: list[str]) -> bool:
-    route = hub.catalog.resolve(TOOLS, name)
-    route_groups = hub.groups.of(route) if route is not None else ()
-    return not set(groups).isdisjoint(route_groups or (BASIC,))
+def _is_in(hub: Engine, route: Route, groups: list[str]) -> bool:
+    return not set(groups).isdisjoint(hub.groups.of(route) or (BASIC,))
 
 
 def _format_tools(tools: list[dict[str, Any]], format: Format) -> str:

@@ -6,6 +6,7 @@ All durations are seconds, all sizes bytes.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +16,22 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from mcp_hub import codes
 from mcp_hub.config.credentials import is_loopback
-from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_duration, parse_size
+from mcp_hub.config.field_types import (
+    After,
+    Before,
+    Duration,
+    SecretStr,
+    Size,
+    ValidationError,
+    parse_duration,
+    parse_size,
+)
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 from mcp_hub.config.settings import Exposed, Frozen, read_model
+from mcp_hub.errors import ConfigError
 
 MAX_VERIFIED_SECONDS = 3600.0
 """The maximum of `cache`, in seconds, and so the longest time for which a revoked token is still accepted."""
@@ -274,6 +286,19 @@ class Listen(Frozen):
     """The limits of each principal that has no limits of its own."""
     ui: bool | None = None
     """Whether the live page is served; None: only if the listener can be reached from this machine alone."""
+
+    def with_options(self, **options: Any) -> Listen:
+        """Returns these settings with the options that are not None, and with the token of the environment.
+
+        Raises ConfigError for an option that is not valid.
+        """
+        options["token"] = os.environ.get(TOKEN_VARIABLE) or None
+        given = {name: value for name, value in options.items() if value is not None}
+        try:
+            return Listen.model_validate({**msgspec.structs.asdict(self), **given})
+        except ValidationError as error:
+            at, text = error.errors[0]
+            raise ConfigError(f"{'.'.join(map(str, at))}: {text}", codes.VALUE_WRONG) from None
 
     @property
     def socket_path(self) -> Path | None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import msgspec
-
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.egress_settings import EgressSettings
-from mcp_hub.config.field_types import SecretStr
-from mcp_hub.config.listen import TOKEN_VARIABLE
 from mcp_hub.config.models import Config
 from mcp_hub.downstream.app import END_GRACE, App
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -55,8 +50,7 @@ class MountedHub:
     """The hub as an ASGI application. It runs from its lifespan's start to its end, or in `async with hub:`."""
 
     def __init__(self, config: Config, mount: Mount, *, sse: bool) -> None:
-        token = os.environ.get(TOKEN_VARIABLE)
-        listen = config.listen if not token else msgspec.structs.replace(config.listen, token=SecretStr(token))
+        listen = config.listen.with_options()
         hook = mount.authenticate
         if hook is not None and not any(map(inspect.iscoroutinefunction, (hook, getattr(hook, "__call__", None)))):  # noqa: B004
             raise TypeError("authenticate= must be a coroutine function (`async def`): it runs in the server's loop")

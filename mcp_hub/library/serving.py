@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import threading
@@ -11,11 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
-
-from mcp_hub.config.field_types import ValidationError
-from mcp_hub.config.listen import TOKEN_VARIABLE
-from mcp_hub.config.models import Config, Listen
+from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import check_listener
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
@@ -34,7 +29,7 @@ def serve(portal: Portal, running: EngineHost, transport: str, host: str | None,
             stdin, stdout = claim()  # before anything can print
             portal.run(lambda: _while_watching(running, _stdio(running, stdin, stdout, stop)))
         elif transport in ("http", "sse"):
-            listen = _listen(running.config, host, port)
+            listen = running.config.listen.with_options(host=host, port=port)
             sse = transport == "sse"
             portal.run(lambda: _while_watching(running, _network(running, listen, stop, sse=sse)))
         else:
@@ -75,15 +70,6 @@ async def _network(running: EngineHost, listen: Listen, stop: asyncio.Event, *, 
             print(f"mcp-hub: serving {address}", file=sys.stderr, flush=True)
 
     await serve_network(app, listen, stop=stop, ready=ready)
-
-
-def _listen(config: Config, host: str | None, port: int | None) -> Listen:
-    changes = {"host": host, "port": port, "token": os.environ.get(TOKEN_VARIABLE)}
-    overrides = {name: value for name, value in changes.items() if value is not None}
-    try:
-        return Listen.model_validate({**msgspec.structs.asdict(config.listen), **overrides})
-    except ValidationError as error:
-        raise ConfigError(str(error)) from None
 
 
 @contextmanager
