@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -95,6 +96,8 @@ class Catalog:
         """The offsets at which the later pages of each list begin."""
         self.tool_count = self.tool_bytes = 0
         """How many tools are listed, and the bytes of their definitions."""
+        self.tools_by_server: Counter[str] = Counter()
+        """How many tools of each server are listed; the hub's own are under OWN."""
         self.inactive: frozenset[str] = frozenset()
         """The names of tools that only a view hides, as none of their groups is active."""
         self.listings: dict[Any, Catalog | None] = {}
@@ -270,6 +273,11 @@ class Catalog:
         return view
 
     @property
+    def server_tools(self) -> int:
+        """How many tools of servers are listed. Whatever counts tools for people counts these, and not the hub's own."""
+        return self.tool_count - self.tools_by_server[OWN]
+
+    @property
     def is_public(self) -> bool:
         """Whether a cache may share its lists between clients."""
         return self._cache_scope == "public"
@@ -399,8 +407,10 @@ class Catalog:
         digest = hashlib.sha256(kind.name.encode())
         starts: list[int] = []
         size, room, total = 0, 0, 0
+        servers: Counter[str] = Counter()
         for number, entry in enumerate(self._entries[kind]):
             yield
+            servers[entry.route.upstream] += 1
             digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
             if number == room or size + len(entry.data) > PAGE_BYTES:
                 starts.append(number)
@@ -408,7 +418,7 @@ class Catalog:
             size += len(entry.data)
             total += len(entry.data)
         if kind is TOOLS:
-            self.tool_count, self.tool_bytes = len(self._entries[TOOLS]), total
+            self.tool_count, self.tool_bytes, self.tools_by_server = len(self._entries[TOOLS]), total, servers
         self._fingerprints[kind], self._starts[kind] = digest.hexdigest(), tuple(starts)
 
     def changed(self, other: Catalog) -> frozenset[Kind]:

@@ -15,6 +15,7 @@ from mcp_hub.codes import LISTS_INCOMPLETE, LOCAL_TOOLS_BROKEN, REQUIRED_FAILED,
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.diagnosis.servers import MAX_PROBLEM, FindingRow, ServerReport, examine
+from mcp_hub.hub.hub_status import tools_text
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
@@ -115,12 +116,6 @@ def _print_findings(findings: list[FindingRow]) -> None:
             print(f"warning: {server}: {count - SHOWN_WARNINGS:,} more; --json has them all")
 
 
-def _tools_text(fact: dict[str, Any]) -> str:
-    """Returns the number of exposed tools, and of all tools if rules hide some."""
-    exposed, listed = fact["exposed_tools"], fact["tools"]
-    return str(exposed) if exposed == listed else f"{exposed} of {listed}"
-
-
 def _print_table(facts: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
@@ -141,7 +136,7 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
             Text(state_text, style=style),
             Text(fact["revision"] or "-"),
             Text(fact["transport"] + ("" if fact["session"] == "shared" else f", session {fact['session']}")),
-            Text(_tools_text(fact) if ready else "-"),
+            Text(tools_text(fact) if ready else "-"),
             Text(str(other_count) if ready else "-"),
             Text(f"{fact['seconds']:.2f}" if ready else "-"),
         )

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from mcp_hub.catalog import Catalog
 from mcp_hub.config.listen import UNIX, Listen
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Engine
@@ -145,18 +146,17 @@ def _url_for_other_machines(url: str) -> str:
 
 def catalog_text(hub: Engine) -> str:
     """Returns the served items as text, with a line for each server."""
-    lines = ["", f"Serving {_count_items(hub)}:"]
+    catalog = hub.catalogs.of(None)
+    lines = ["", f"Serving {_count_items(catalog)}:"]
     names: dict[str, list[str]] = {}
-    for name in hub.catalog.names(TOOLS):
-        route = hub.catalog.resolve(TOOLS, name)
-        if route is not None:
-            names.setdefault(route.upstream, []).append(name)
+    for entry in catalog.entries(TOOLS):
+        names.setdefault(entry.route.upstream, []).append(entry.exposed)
     lines.extend(_server_line(upstream, names.get(upstream.server.id, [])) for upstream in hub.upstreams.values())
     return "\n".join(lines)
 
 
-def _count_items(hub: Engine) -> str:
-    numbers = {kind: len(hub.catalog.names(kind)) for kind in KINDS}
+def _count_items(catalog: Catalog) -> str:
+    numbers = {kind: len(catalog.entries(kind)) for kind in KINDS} | {TOOLS: catalog.server_tools}
     kind_names = {kind: "resource template" if kind is TEMPLATES else kind.unknown for kind in KINDS}
     return ", ".join(
         f"{n} {kind_names[kind]}{'' if n == 1 else 's'}" for kind, n in numbers.items() if n or not kind.extension

@@ -61,11 +61,10 @@ def _print_hub(facts: Json) -> None:
     print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
     for row in facts.get("listed_to", ()):
         print(f"  {_listed_text(row)}")
-    call_counts = facts.get("metrics", {}).get("calls", [])
-    if total := sum(row["count"] for row in call_counts):
-        print(
-            f"  {total} calls ended, {sum(row['count'] for row in call_counts if row['code'] != 'ok')} of them not ok"
-        )
+    metrics = facts.get("metrics", {})
+    if total := sum(row["count"] for row in metrics.get("calls", ())):
+        failed = sum(metrics.get("failures", {}).values())
+        print(f"  {total} call{'s' * (total != 1)} ended, {failed} of them failed")
     if refusals := facts.get("refusals"):
         causes = ", ".join(f"{printable(cause)} {count}" for cause, count in refusals.items())
         print(f"  {sum(refusals.values())} requests refused before authentication: {causes}")
@@ -113,6 +112,8 @@ def _print_table(servers: list[Json]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from mcp_hub.hub.hub_status import tools_text
+
     table = Table(
         "server", "state", "for", "protocol", "transport", "tools", "calls", "starts", box=None, pad_edge=False
     )
@@ -127,7 +128,7 @@ def _print_table(servers: list[Json]) -> None:
             Text(_span(server["seconds"])),
             Text(server["revision"] or "-"),
             Text(server["transport"] + (f", {server['sessions']} sessions" if server["session"] != "shared" else "")),
-            Text(str(server["tools"])),
+            Text(tools_text(server)),
             Text(str(server["calls"])),
             Text(str(server["starts"])),
         )

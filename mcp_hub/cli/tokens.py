@@ -104,7 +104,7 @@ def _print_costs(costs: Json, calls: CallCounts) -> None:
 def _break_even(row: Json) -> str:
     if "searches" not in row:
         return ""
-    search_cost = f"plus at most {row['each_search']:,} a search"
+    search_cost = f"for the hub's own tools, plus at most {row['each_search']:,} a search"
     if not row["searches"]:
         return f"{search_cost}: the first search may already make it more than all"
     searches = "one search" if row["searches"] == 1 else f"{row['searches']:,} searches"

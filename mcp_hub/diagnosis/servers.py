@@ -18,6 +18,7 @@ from mcp_hub.diagnosis.client_lists import clients_to_report
 from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import rows_of
+from mcp_hub.hub.hub_status import tools_text
 from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind, defect, name_of
@@ -130,7 +131,7 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "session": server.session,
         **counts,
         "mended": sum(_is_mended(hub, server.id, kind, item) for kind in KINDS for item in listed.get(kind, ())),
-        "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
+        "exposed_tools": hub.catalogs.of(None).tools_by_server[server.id],
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
         "code": code_of(upstream.error),
@@ -159,11 +160,6 @@ def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | N
         MASK if is_secret and not argument.startswith("-") else printable(redaction.text(argument), MAX_WORD)
         for is_secret, argument in zip(follows_secret_option, arguments, strict=False)
     ]
-
-
-def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
-    route = hub.catalog.resolve(TOOLS, exposed)
-    return route is not None and route.upstream == upstream
 
 
 # --- what servers list -----------------------------------------------------------------------------------------
@@ -235,8 +231,7 @@ def _findings_of(fact: Json) -> list[Finding]:
     problem = printable(fact["problem"], MAX_PROBLEM) if fact["problem"] else None
     findings = []
     if fact["state"] in CONNECTED_STATES:
-        exposed, total = fact["exposed_tools"], fact["tools"]
-        tools = f"{exposed} tool{'s' * (exposed != 1)}" if exposed == total else f"{exposed} of {total} tools"
+        tools = f"{tools_text(fact)} tool{'s' * (fact['tools'] != 1)}"
         tools += f", {fact['mended']} items mended" if fact["mended"] else ""
         route = f" {fact['way']}" if fact["way"] not in (None, "direct") else ""
         findings.append(ok(server, f"{tools}, connected{route} in {fact['seconds']:.1f} s"))

@@ -139,12 +139,12 @@ def token_costs(hub: Engine, calls: CallCounts, client: Client | None = None) ->
 
 
 def _sum(catalog: Catalog) -> Json:
-    return {"tools": catalog.tool_count, "tokens": sum(entry.tokens for entry in catalog.entries(TOOLS))}
+    return {"tools": catalog.server_tools, "tokens": sum(entry.tokens for entry in catalog.entries(TOOLS))}
 
 
 def _of_client(hub: Engine, client: Client | None) -> Json:
     listing, why = listing_of(hub.catalogs, client)
-    return {"name": client and client.name, **_sum(listing), "of": hub.catalogs.of(SOLE).tool_count, "why": why}
+    return {"name": client and client.name, **_sum(listing), "of": hub.catalogs.of(SOLE).server_tools, "why": why}
 
 
 def named_client(name: str | None) -> Client | None:

@@ -16,7 +16,7 @@ import msgspec
 from mcp_hub.catalog import CALL, OWN, READ, RUN, SEARCH, Catalog, Route
 from mcp_hub.config.models import LIST_WAIT, Config
 from mcp_hub.config.settings import Exposed
-from mcp_hub.observability.stalls import in_slices
+from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.selection import Selection, matches_tool
 from mcp_hub.protocol.apps import app_of, may_call
@@ -147,7 +147,8 @@ class Exposure:
             always, of_apps = await in_slices(self._always_in(catalog))
             kept = [tool_name for tool_name in few or () if catalog.item_of(TOOLS, tool_name) is not None]
             few = tuple(dict.fromkeys((*kept, *always, *(of_apps if key.shows_apps else ()))))
-            listing = self._few(catalog, few, caller, self.mode(caller) == "code")
+            # In a thread, as it reads all tools for the text of `hub_search`, and `expose_always` may have many.
+            listing = await in_thread(_few, catalog, few, self._whole_of(caller), self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
         by_client[key] = _LastListing(ref(catalog), ref(listing), now, few)
         self._report(caller, key.name, catalog, listing, decision)
@@ -196,23 +197,6 @@ class Exposure:
             self._always_names[catalog] = matching, of_apps
         return self._always_names[catalog]
 
-    # --- lists -------------------------------------------------------------------------------------------------
-
-    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Caller, code: bool) -> Catalog:
-        if (listing := catalog.listings.get((names, code))) is None:
-            from mcp_hub.hub.groups.active_groups import own_entries
-
-            listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
-            listed |= {
-                entry.exposed: entry
-                for entry in own_entries((), (SEARCH, RUN if code else READ, CALL), self._whole_of(caller))
-                if entry.exposed not in listed
-            }
-            active = [name for name in names if name not in catalog.inactive]
-            chosen = {name: entry for name in active if (entry := catalog.item_of(TOOLS, name)) is not None}
-            listing = catalog.listings[names, code] = catalog.listing(tuple((listed | chosen).values()))
-        return listing
-
     # --- the status ---------------------------------------------------------------------------------------------
 
     def _report(self, caller: Caller, name: str, catalog: Catalog, listing: Catalog, decision: Decision) -> None:
@@ -221,8 +205,8 @@ class Exposure:
         self._reported[key] = {
             "client": printable(name),
             "principal": printable(key[0]),
-            "listed": listing.tool_count,
-            "of": catalog.tool_count,
+            "listed": listing.server_tools,
+            "of": catalog.server_tools,
             "why": decision.why,
         }
 
@@ -233,7 +217,7 @@ class Exposure:
     def few(self, catalog: Catalog, mode: Exposed, caller: Caller = SOLE) -> Catalog:
         """Returns the catalog for a client that is listed a few tools in a mode."""
         always, _ = finished(self._always_in(catalog))
-        return self._few(catalog, tuple(always), caller, mode == "code")
+        return _few(catalog, tuple(always), self._whole_of(caller), mode == "code")
 
     def listing_for(self, catalog: Catalog, client: Client | None, caller: Caller) -> tuple[Catalog, str]:
         """Returns what a client would be listed, and why; None: one that is not known."""
@@ -266,15 +250,16 @@ def viewer_of(profile: str | None) -> Caller:
 async def rows_of(catalogs: Catalogs, clients: Mapping[Client, str | None]) -> list[Json]:
     """Returns what these clients, each with its profile, and any other would be listed.
 
-    The keys are `clients`, `listed`, `of`, `short` and `why`. If it is the same for all, there is one row, whose
-    `clients` is `every client`.
+    The keys are `clients`, `listed`, `of`, `short` and `why`. `listed` and `of` count the tools of servers: a short
+    list has some of the hub's own besides. If it is the same for all, there is one row, whose `clients` is
+    `every client`.
     """
     rows: dict[tuple[int, str], Json] = {}
     for client, profile in (*clients.items(), (None, None)):
         whole = await catalogs.built_for(viewer_of(profile))
         listing, why = listing_of(catalogs, client, profile)
-        facts = {"listed": listing.tool_count, "of": whole.tool_count, "short": listing is not whole, "why": why}
-        names = rows.setdefault((listing.tool_count, why), {"clients": [], **facts})["clients"]
+        facts = {"listed": listing.server_tools, "of": whole.server_tools, "short": listing is not whole, "why": why}
+        names = rows.setdefault((listing.server_tools, why), {"clients": [], **facts})["clients"]
         names.append(client.name if client is not None else "any other client")
     return list(rows.values()) if len(rows) > 1 else [{**row, "clients": ["every client"]} for row in rows.values()]
 
@@ -288,7 +273,8 @@ def listed_to(catalogs: Catalogs) -> list[Json]:
     if exposure is not None and exposure.concerns(catalogs.everybodys):
         return exposure.facts()
     listing, why = listing_of(catalogs, None)
-    return [{"client": None, "principal": "", "listed": listing.tool_count, "of": listing.tool_count, "why": why}]
+    count = listing.server_tools
+    return [{"client": None, "principal": "", "listed": count, "of": count, "why": why}]
 
 
 def _key_of(envelope: Envelope) -> _ClientKey:
@@ -317,6 +303,23 @@ def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool
         if remaining < 0:
             return True
     return False
+
+
+def _few(catalog: Catalog, names: tuple[str, ...], full_catalog: Catalog, code: bool) -> Catalog:
+    """Returns the catalog for a client that is listed the hub's own tools and those of `names` that are active.
+
+    `full_catalog` is all that the client may see. With `code` it calls tools in programs.
+    """
+    from mcp_hub.hub.groups.active_groups import own_entries
+
+    if (listing := catalog.listings.get((names, code))) is None:
+        listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
+        for entry in own_entries((), (SEARCH, RUN if code else READ, CALL), full_catalog):
+            listed.setdefault(entry.exposed, entry)
+        active = [name for name in names if name not in catalog.inactive]
+        listed |= {name: entry for name in active if (entry := catalog.item_of(TOOLS, name)) is not None}
+        listing = catalog.listings[names, code] = catalog.listing(tuple(listed.values()))
+    return listing
 
 
 def own_route(exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str, caller: Caller) -> Route | None:

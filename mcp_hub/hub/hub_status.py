@@ -56,6 +56,7 @@ class Status:
         """Returns all facts as they are now. Times are in seconds."""
         hub = self._hub
         config, calls, pins = hub.config, hub.generation.calls, hub.generation.pin_watch
+        listed = hub.catalogs.of(None)
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -65,7 +66,7 @@ class Status:
             "generation": hub.generation.number,
             "serving": self.serving,
             **self.extra,
-            "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
+            "exposed": {kind.name: len(listed.entries(kind)) for kind in KINDS} | {"tools": listed.server_tools},
             "listed_to": listed_to(hub.catalogs),
             "calls": calls.count,
             "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
@@ -94,6 +95,7 @@ class Status:
             "sessions": len(upstream.own_sessions) + len(upstream.era_sessions),
             "pid": session.pid if session is not None else None,
             "tools": len(upstream.lists.items.get(TOOLS, ())),
+            "exposed_tools": self._hub.catalogs.of(None).tools_by_server[upstream.server.id],
             "calls": upstream.calls.count,
             "starts": upstream.starts,
             "failures": upstream.backoff.failures,
@@ -107,6 +109,12 @@ class Status:
                 printable(text) for text in (*upstream.incomplete, *self._hub.catalog.left_out(upstream.server.id))
             ],
         }
+
+
+def tools_text(facts: Json) -> str:
+    """Returns how many tools of a server are listed to clients, and out of how many if not all: `3`, `1 of 3`."""
+    listed, total = facts["exposed_tools"], facts["tools"]
+    return str(total) if listed == total else f"{listed} of {total}"
 
 
 log = logging.getLogger("mcp_hub")

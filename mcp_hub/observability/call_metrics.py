@@ -131,7 +131,7 @@ class CallMetrics:
             }
             for (server, method), histogram in sorted(self.durations.items())
         ]
-        return {"calls": calls, "durations": durations}
+        return {"calls": calls, "durations": durations, "failures": dict(self.failures)}
 
 
 def outcome_word(verdict: str, code: str | int | None) -> str:

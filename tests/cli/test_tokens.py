@@ -47,10 +47,10 @@ def test_token_costs_of_servers_and_exposure_modes_are_sums_over_their_tools(tmp
     assert sum(server["tokens"] for server in facts["servers"]) == sum(by_tool.values())
     everything, search, code = facts["ways"]
     assert (everything["way"], search["way"], code["way"]) == ("all", "search", "code")
-    assert (code["tools"], code["each_search"]) == (3, search["each_search"])
+    assert (code["tools"], code["each_search"]) == (0, search["each_search"])
     assert search["tokens"] < code["tokens"] < everything["tokens"]  # programs take more to describe than calls
     assert everything["tokens"] == sum(by_tool.values())
-    assert search["tools"] == 3
+    assert search["tools"] == 0  # those of the hub are not of servers
     assert search["searches"] == (everything["tokens"] - search["tokens"]) // search["each_search"] > 5
     assert [tool["tokens"] for tool in facts["tools"]] == sorted(by_tool.values(), reverse=True)
     assert facts["records"] is None
@@ -63,7 +63,7 @@ def test_token_costs_of_servers_and_exposure_modes_are_sums_over_their_tools(tmp
 def test_tokens_accepts_a_client_name_and_refuses_an_unknown_one(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100)}))
     listed = {name: costs("--config", config, "--client", name)["client"] for name in ("cursor", "claude-code")}
-    assert (listed["cursor"]["tools"], listed["cursor"]["of"]) == (3, 150)
+    assert (listed["cursor"]["tools"], listed["cursor"]["of"]) == (0, 150)
     assert listed["cursor"]["why"] == "it takes at most 40; hub_search finds the rest"
     assert listed["claude-code"]["tools"] == 150
     assert listed["cursor"]["tokens"] * 10 < listed["claude-code"]["tokens"]

@@ -123,8 +123,8 @@ class ConfigView:
         caller = SOLE if viewer.admin else self._hub.callers.of(viewer.principal)
         active = groups.active() if viewer.admin else groups.active_for(caller)
         tool_counts: dict[str, int] = {}
-        for route in groups.whole_of(caller).routes(TOOLS):
-            for name in groups.of(route):
+        for entry in groups.whole_of(caller).entries(TOOLS):
+            for name in groups.of(entry.route):
                 tool_counts[name] = tool_counts.get(name, 0) + 1
         visible = list(groups) if viewer.admin else list(groups.shown_to(caller))
         return [

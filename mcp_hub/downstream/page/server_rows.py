@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.catalog import Catalog
+from mcp_hub.catalog import OWN, Catalog
 from mcp_hub.codes import code_of
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
 from mcp_hub.downstream.page.feed import Feed, iso, shown_object
@@ -105,6 +105,13 @@ class ServerRows:
                 rows.append(self._cached_row(upstream, viewer, cost, findings, (counts[0][id], counts[1][id])))
         return rows
 
+    async def totals(self, viewer: Viewer) -> Json:
+        """Returns `tools`, `tokens`, `calls` and `errors` of all servers, with calls of names that no server has."""
+        catalog, counts = self.catalog_of(viewer), self._counts(viewer)
+        costs = await self._costs_of(catalog)
+        tokens = sum(cost.tokens for server, cost in costs.items() if server != OWN)
+        return {"tools": catalog.server_tools, "tokens": tokens, "calls": counts[0].total(), "errors": counts[1].total()}
+
     def _cached_row(
         self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
     ) -> Json:
@@ -143,8 +150,8 @@ class ServerRows:
         if cached is not None and cached[0] == self._feed.newest:
             return cached[1], cached[2]
         for entry in self._feed.newest_first():
-            server = entry.record.get("upstream")
-            if entry.principal == viewer.principal and isinstance(server, str):
+            if entry.principal == viewer.principal:
+                server = entry.record.get("upstream") or ""
                 calls[server] += 1
                 errors[server] += entry.record.get("verdict") in FAILURES
         self._cached_counts[viewer.principal] = self._feed.newest, calls, errors

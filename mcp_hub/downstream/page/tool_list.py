@@ -81,7 +81,8 @@ class ToolsPart:
             and query.get("server", row["server"]) == row["server"]
         ]
         found = await in_thread(window, wanted, query, FILTERED)
-        facts = {"as": str(caller.principal) or None, "principals": principals, "hidden": hidden}
+        own = sum(row["server"] == "" for row in rows)
+        facts = {"as": str(caller.principal) or None, "principals": principals, "hidden": hidden, "own": own}
         return {**found, "total": len(rows), **facts}
 
     async def tool(self, page_request: PageRequest) -> Json:

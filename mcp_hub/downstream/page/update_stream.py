@@ -70,8 +70,8 @@ class StatePart:
         self._clients = clients
         self._view = view
         self._confirmations = confirmations
-        self._rows: Lru[str | None, tuple[float, list[Json]]] = Lru(MAX_VIEWERS)
-        """Principal, or None for admins -> when the rows of servers were made for a stream, and the rows."""
+        self._rows: Lru[str | None, tuple[float, list[Json], Json]] = Lru(MAX_VIEWERS)
+        """Principal, or None for admins -> when the rows of servers were made for a stream, the rows and the totals."""
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the two endpoints."""
@@ -98,7 +98,7 @@ class StatePart:
             "confirmations": self._confirmations.rows(viewer),
             "watched_since": self._feed.since,
             "last_event_id": self._feed.event_id(self._feed.newest),
-            "totals": {name: sum(row[name] for row in rows) for name in ("calls", "errors", "tools", "tokens")},
+            "totals": await self._servers.totals(viewer),
         }
 
     async def events(self, page_request: PageRequest) -> None:
@@ -160,14 +160,14 @@ class StatePart:
         number = self._feed.number_of(event_ids[0]) if len(event_ids) == 1 else None
         return self._feed.newest if number is None else number
 
-    async def servers(self, session: PageSession) -> list[Json]:
-        """Returns the rows of the servers, the same for all streams that one viewer has open at the time."""
+    async def servers(self, session: PageSession) -> tuple[list[Json], Json]:
+        """Returns the rows of the servers and the totals, the same for all streams that one viewer has open."""
         viewer = session.viewer
         owner, now = None if viewer.admin else viewer.principal, time.monotonic()
         cached = self._rows.get(owner)
         if cached is None or now - cached[0] >= PAUSE:
-            cached = self._rows[owner] = now, await self._servers.rows(viewer)
-        return cached[1]
+            cached = self._rows[owner] = now, await self._servers.rows(viewer), await self._servers.totals(viewer)
+        return cached[1:]
 
     async def clients(self, session: PageSession) -> ClientList:
         """Returns the clients that the viewer sees."""
@@ -212,6 +212,7 @@ class _Stream:
         self._session = session
         self._number = number
         self._rows: dict[str, Json] = {}
+        self._totals: Json = {}
         self._clients = 0
         self._confirmations = part.confirmations(session)
         self._asks = True
@@ -254,13 +255,17 @@ class _Stream:
 
     async def _states(self, now: float) -> list[bytes]:
         part, session, data = self._part, self._session, []
-        rows = {row["server"]: row for row in await part.servers(session)}
+        server_rows, totals = await part.servers(session)
+        rows = {row["server"]: row for row in server_rows}
         removed = self._rows.keys() - rows.keys()
         is_first = self._catalog is None
         if is_first:
             self._rows = rows
         elif changed := self._changed(rows):
             data.append(page_event("servers", changed))
+        if totals != self._totals and not is_first:
+            data.append(page_event("totals", totals))
+        self._totals = totals
         if now - self._clients_at >= CLIENTS_EVERY:
             clients = await part.clients(session)
             if clients.version != self._clients and not is_first:
@@ -268,8 +273,7 @@ class _Stream:
             self._clients, self._clients_at = clients.version, now
         catalog, earlier = part.catalog(session), self._catalog
         if earlier is not None and (earlier[0] is not catalog[0] or earlier[1] != catalog[1]):
-            tools = sum(row["tools"] for row in rows.values())
-            data.append(page_event("catalog", {"generation": catalog[1], "tools": tools}))
+            data.append(page_event("catalog", {"generation": catalog[1]}))
         load, earlier_load = part.newest_load(), self._load
         if earlier is not None and (earlier[1] != catalog[1] or removed or load is not earlier_load):
             data.append(page_event("configuration", {"generation": catalog[1]}))

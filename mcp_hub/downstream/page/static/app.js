@@ -184,7 +184,7 @@ class App {
   #count() {
     const { state } = this.store;
     if (state === null) return;
-    const counts = { servers: state.servers.length, tools: this.store.totals().tools, clients: state.clients, rules: state.rules.length };
+    const counts = { servers: state.servers.length, tools: state.totals.tools, clients: state.clients, rules: state.rules.length };
     const { findings = [], problem, waiting } = state.configuration ?? {};
     if (findings.length || problem || waiting) counts.configuration = findings.length + (problem || waiting ? 1 : 0);
     for (const [name, { number }] of this.#tabs) setText(number, counts[name] === undefined ? "" : short(counts[name]));

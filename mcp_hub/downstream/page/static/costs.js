@@ -37,7 +37,7 @@ function contentOf({ client, ways, groups, servers, never_called: never }) {
 
 function breakEven({ each_search: each, searches }) {
   if (each === undefined) return "";
-  return `and at most ${count(each)} a search: less than all ${searches ? `up to ${counted(searches, "search", "searches")} in a conversation` : "only without a search"}`;
+  return `for the hub's own tools, and at most ${count(each)} a search: less than all ${searches ? `up to ${counted(searches, "search", "searches")} in a conversation` : "only without a search"}`;
 }
 
 /** Makes a table of rows with tools and tokens; `said(row)` returns its name and a remark. */

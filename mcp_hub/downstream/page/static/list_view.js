@@ -23,6 +23,8 @@ export class ListView {
     this.open = null;
     this.key = key;
     this.words = { one, many };
+    /** What is said behind the number of rows. */
+    this.remark = "";
     this.texts = texts;
     this.grid = new DataGrid({ label, name: `${name}-grid`, columns, key, onopen: (row) => app.go(name, key(row)), onneed });
     this.panel = new Panel(`The ${one} that is open`, () => this.closePanel());
@@ -83,7 +85,7 @@ export class ListView {
     if (!this.app.store.state) return;
     const { rows, all } = this.found();
     this.grid.setRows(rows);
-    const total = rows.length === all ? counted(all, this.words.one, this.words.many) : `${count(rows.length)} of ${counted(all, this.words.one, this.words.many)}`;
+    const total = `${rows.length === all ? "" : `${count(rows.length)} of `}${counted(all, this.words.one, this.words.many)}${this.remark}`;
     if (this.total.textContent !== total) this.total.textContent = total;
     this.#drawEmpty(all, rows.length);
     const { open } = this;

@@ -47,7 +47,7 @@ export class Masthead {
     const { state } = this.#store;
     if (state !== null) {
       const ready = state.servers.filter((server) => server.state === "ready").length;
-      const totals = this.#store.totals();
+      const { totals } = state;
       setText(this.#version, state.version);
       setText(this.#figures.servers, `${count(ready)} of ${count(state.servers.length)}`);
       setText(this.#figures.tools, count(totals.tools));

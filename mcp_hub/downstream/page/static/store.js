@@ -60,6 +60,9 @@ export class Store {
       this.versions.catalog += 1;
       if (this.state) this.state.generation = data.generation;
       this.touch("catalog");
+    } else if (event === "totals") {
+      if (this.state) this.state.totals = data;
+      this.touch("servers");
     } else if (event === "confirmations") {
       if (this.state) this.state.confirmations = data;
       this.touch("confirmations");
@@ -123,13 +126,6 @@ export class Store {
   answered(id) {
     if (this.state) this.state.confirmations = this.state.confirmations.filter((row) => row.id !== id);
     this.touch("confirmations");
-  }
-
-  /** Returns `tools`, `tokens`, `calls` and `errors` of all servers together. */
-  totals() {
-    const totals = { tools: 0, tokens: 0, calls: 0, errors: 0 };
-    for (const server of this.state?.servers ?? []) for (const name of Object.keys(totals)) totals[name] += server[name] ?? 0;
-    return totals;
   }
 
   /** Returns calls and errors of each of the last 60 seconds, oldest first. */

@@ -64,7 +64,8 @@ export class ToolsView extends WindowView {
     return { ...(server && { server }), ...(as && { as }), ...(!this.#hidden.checked && { listed: "1" }) };
   }
 
-  took({ principals, hidden }, hasChanged) {
+  took({ principals, hidden, own }, hasChanged) {
+    this.remark = own ? `, ${count(own)} of them the hub's own` : "";
     this.#as.update(principals.filter((name) => name !== "").map((name) => [name, `As ${name}`]));
     this.#as.element.hidden = principals.length === 0;
     this.#hidden.parentElement.hidden = hidden === 0;
