@@ -274,7 +274,7 @@ class Catalog:
 
     @property
     def server_tools(self) -> int:
-        """How many tools of servers are listed. Whatever counts tools for people counts these, and not the hub's own."""
+        """How many tools of servers are listed, without the hub's own: the number that people are told everywhere."""
         return self.tool_count - self.tools_by_server[OWN]
 
     @property

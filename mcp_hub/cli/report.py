@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import shlex
 import socket
 import sys
@@ -96,7 +97,7 @@ def addresses_text(bases: Sequence[str], listen: Listen, *, sse: bool) -> str:
         return "\n".join(
             ["mcp-hub is listening on", *(f"  {address}" for address in addresses), "", *_socket_lines(sockets[0])]
         )
-    http = f"{public[0]}/mcp" if public else _url_for_other_machines(urls[0])
+    http = f"{public[0]}/mcp" if public else _url_for_other_machines(urls[0], listen)
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
     if listen.authenticates:
@@ -136,12 +137,11 @@ def terminal_text(config: Config) -> str:
     )
 
 
-def _url_for_other_machines(url: str) -> str:
-    """Returns the URL for other machines: a wildcard address is replaced by the name of this machine."""
-    for wildcard in ("0.0.0.0", "[::]"):
-        if f"//{wildcard}:" in url:
-            return url.replace(wildcard, socket.gethostname(), 1)
-    return url
+def _url_for_other_machines(url: str, listen: Listen) -> str:
+    """Returns the URL for other machines: a wildcard address is replaced by an allowed host, else by this machine's."""
+    hosts = (host.removesuffix(":*") for host in listen.allowed_hosts)
+    host = next((host for host in hosts if ":" not in host), None) or socket.gethostname()
+    return re.sub(r"//(?:0\.0\.0\.0|\[::\]):", f"//{host}:", url, count=1)
 
 
 def catalog_text(hub: Engine) -> str:

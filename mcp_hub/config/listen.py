@@ -321,13 +321,22 @@ class Listen(Frozen):
         """Whether the live page is served. By default not on a Unix socket, which no browser can open."""
         return self.is_private and self.socket_path is None if self.ui is None else self.ui
 
+    @property
+    def is_reached_directly(self) -> bool:
+        """Whether clients on a network may connect to the listener itself, and not only to a proxy in front of it."""
+        return not self.is_local and not self.trusted_proxies
+
     def public_bases(self, port: int) -> list[str]:
-        """Returns the URLs of the hub by its public names; on a network, first those of the listener itself."""
-        behind_proxy = [f"https://{name}" for name in self.public_host]
-        if self.is_local or self.trusted_proxies:
-            return behind_proxy
+        """Returns the URLs of the hub by its public names; those of the listener itself come first."""
         scheme = "http" if self.tls is None else "https"
-        return [f"{scheme}://{name}:{port}" for name in self.public_host if ":" not in name] + behind_proxy
+        names = [f"{name}:{port}" if name in self.names_without_port else name for name in self.public_host]
+        own = [f"{scheme}://{name}" for name in names if name.endswith(f":{port}") and self.is_reached_directly]
+        return own + [f"https://{name}" for name in self.public_host if f"{scheme}://{name}" not in own]
+
+    @property
+    def names_without_port(self) -> tuple[str, ...]:
+        """The public names for which no port is written, so that they may be names of the listener on its port."""
+        return tuple(name for name in self.public_host if ":" not in name or name.endswith("]"))
 
     @property
     def authenticates(self) -> bool:

@@ -303,6 +303,8 @@ class Gate:
         own_names = set(_LOOPBACK_NAMES) if listen.is_local else set()
         if listen.host not in _WILDCARDS and listen.socket_path is None:
             own_names.add(_bracketed(listen.host))
+        if listen.is_reached_directly:
+            own_names |= {name.encode() for name in listen.names_without_port}
         self._own_names = frozenset(own_names)
         self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in hosts}
         if listen.host in _WILDCARDS:

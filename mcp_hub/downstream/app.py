@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
@@ -113,7 +112,6 @@ class App:
         """Access to the live page, which is served if the listener's settings say so."""
         self._serves_page = listen.serves_page
         self.shutdown_delay = listen.shutdown_delay
-        self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
 
     def _make_gate(self, listen: Listen) -> Gate:
@@ -222,10 +220,8 @@ class App:
         """
         if not self._serves_page or self.page is None:
             return None
-        if self._public_host is not None:
-            return f"https://{self._public_host}"
-        if bases[0].startswith(f"{UNIX}:"):
-            return None
+        if not bases[0].startswith("http://"):
+            return None  # no browser opens a Unix socket, and a certificate is for the name that other machines know
         port = int(bases[0].rpartition(":")[2])
         # A listener on all addresses does not know by which names it is reached, so its page could not sign in.
         return bases[0] if self._gate.is_own_origin(bases[0].encode(), port) else None

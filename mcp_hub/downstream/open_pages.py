@@ -53,8 +53,8 @@ def _welcome_text(paths: list[str]) -> str:
     return (
         "This is mcp-hub, one MCP server in front of many. It is made for MCP clients, and it is running.\n\n"
         f"Clients connect to the path {' or '.join(paths)} of this address. A client is told of it by a line such as\n"
-        f"  claude mcp add --transport http hub http://HOST:PORT{paths[0]}\n"
-        "with the host and the port that you see in your browser. `mcp-hub status` shows the servers behind it."
+        f"  claude mcp add --transport http hub ADDRESS{paths[0]}\n"
+        "with the address in your browser, up to host and port. `mcp-hub status` shows the servers behind it."
     )
 
 

@@ -68,16 +68,17 @@ async def test_the_page_and_all_commands_count_the_same_tools(
 
 
 async def test_the_page_and_status_count_the_same_calls(tmp_path: Path) -> None:
-    async with network_hub(tmp_path / "hub", {"up": fake()}, {}, expose="search") as (_, base):
-        async with visiting(base, "modern") as client, opened((await run("open")).stdout) as page:
-            await client.names("tools/list")
-            await client.text("up__echo", {"text": "x"})
-            await client.call("up__fail")
-            await client.call("up__no_such_tool")
-            await client.call("hub_search", {"query": "echo"})
-            state, (status,) = await page.found("state"), await printed("status")
-            counts = status["metrics"]["calls"]
-            failed = sum(status["metrics"]["failures"].values())
-            assert state["totals"]["calls"] == sum(row["count"] for row in counts) == 4
-            assert state["totals"]["errors"] == failed == 1
-            assert re.search(r"^  4 calls ended, 1 of them failed$", (await run("status")).stdout, re.MULTILINE)
+    async with (
+        network_hub(tmp_path / "hub", {"up": fake()}, {}, expose="search") as (_, base),
+        visiting(base, "modern") as client,
+        opened((await run("open")).stdout) as page,
+    ):
+        await client.text("up__echo", {"text": "x"})
+        await client.call("up__fail")
+        await client.call("up__no_such_tool")
+        await client.call("hub_search", {"query": "echo"})
+        state, (status,) = await page.found("state"), await printed("status")
+        counts, failures = status["metrics"]["calls"], status["metrics"]["failures"]
+        assert state["totals"]["calls"] == sum(row["count"] for row in counts) == 4
+        assert state["totals"]["errors"] == sum(failures.values()) == 1
+        assert re.search(r"^  4 calls ended, 1 of them failed$", (await run("status")).stdout, re.MULTILINE)

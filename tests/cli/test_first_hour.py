@@ -7,13 +7,16 @@ import os
 import pty
 import subprocess
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from mcp_hub import codes
 from mcp_hub.cli.report import addresses_text
 from mcp_hub.cli.search import _rank
-from mcp_hub.config.listen import Listen
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.listen import Listen, Tls
 from mcp_hub.downstream.admission import Gate, Refusal, check_tokens
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy.quotas import Quotas
@@ -22,6 +25,8 @@ from mcp_hub.security import Principal
 from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules
 from tests.diagnosis.looking import configured, said, written
 from tests.fakes.client import HUB, PATIENCE, fake
+
+TLS = Tls(cert=Path("hub.pem"), key=Path("hub.key"))
 
 
 def test_several_servers_are_switched_off_by_one_command(tmp_path: Path) -> None:
@@ -50,13 +55,31 @@ async def test_a_search_finds_the_server_of_that_name_first() -> None:
             "https://hub.example/mcp",
         ),
         ({"host": "0.0.0.0", "public_host": ["hub.example:8443"]}, "https://hub.example:8443/mcp"),
+        ({"host": "0.0.0.0", "public_host": ["hub.example:8809"]}, "http://hub.example:8809/mcp"),
+        ({"host": "::", "public_host": ["[2001:db8::1]"]}, "http://[2001:db8::1]:8809/mcp"),
+        ({"host": "0.0.0.0", "public_host": ["hub.example"], "tls": TLS}, "https://hub.example:8809/mcp"),
+        ({"host": "0.0.0.0", "allowed_hosts": ["hub.example:*", "b.example"]}, "http://hub.example:8809/mcp"),
         ({"host": "127.0.0.1"}, "http://127.0.0.1:8809/mcp"),
     ],
 )
-def test_the_printed_address_is_that_of_the_listener(listen: dict[str, object], pasted: str) -> None:
-    text = addresses_text(["http://127.0.0.1:8809"], Listen.model_validate(listen), sse=False)
+def test_the_printed_address_is_that_of_the_listener_and_is_let_in(listen: dict[str, Any], pasted: str) -> None:
+    settings = Listen.model_validate({**listen, "token": "t" * 40})
+    scheme, host = ("http" if settings.tls is None else "https"), settings.host.replace("::", "[::]")
+    text = addresses_text([f"{scheme}://{host}:8809"], settings, sse=False)
     (line,) = (line for line in text.splitlines() if "claude mcp add" in line)
     assert line.split()[8] == pasted
+    gate, address = Gate(settings), urlsplit(pasted)
+    assert gate.refusal([(b"host", address.netloc.encode())], 8809) is None
+    for base in settings.public_bases(8809):  # a browser may open the page there
+        host_header = (b"host", urlsplit(base).netloc.encode())
+        assert gate.refusal([host_header, (b"origin", base.encode())], 8809) is None
+
+
+def test_a_port_of_a_proxy_is_not_the_listeners_own() -> None:
+    gate = Gate(Listen(host="127.0.0.1", public_host=("hub.example",), token=SecretStr("t" * 40)))
+    refusal = gate.refusal([(b"host", b"hub.example"), (b"origin", b"http://hub.example:8809")], 8809)
+    assert refusal is not None
+    assert refusal.status == 403
 
 
 @pytest.mark.parametrize(("typed", "code", "told"), [("once", 0, "hello"), ("no", 1, "permission_denied")])

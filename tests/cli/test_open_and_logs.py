@@ -19,6 +19,7 @@ import pytest
 
 from mcp_hub.hub.hub_status import MAX_COMMANDS
 from tests.cli.test_while_it_runs import read_terminal
+from tests.downstream.network.test_tls import certificate
 from tests.downstream.network.visitor import network_hub, visiting
 from tests.downstream.page.opened import OpenPage
 from tests.fakes.client import HUB, PATIENCE, fake, hub, spawned, write_config
@@ -105,9 +106,11 @@ async def test_open_makes_a_stdio_hub_listen_for_its_page_only(tmp_path: Path) -
         await httpx2.AsyncClient().get(base)
 
 
-@pytest.mark.parametrize(("shown", "status"), [({}, 404), ({"ui": True}, 200)])
+@pytest.mark.parametrize(
+    ("shown", "status"), [({}, 404), ({"ui": True}, 200), ({"ui": True, "public_host": "hub.example"}, 200)]
+)
 async def test_open_gives_a_network_hub_a_separate_listener_for_the_page(
-    tmp_path: Path, shown: dict[str, bool], status: int
+    tmp_path: Path, shown: dict[str, Any], status: int
 ) -> None:
     listen = {"host": "0.0.0.0", "token": TOKEN, **shown}
     async with network_hub(tmp_path / "hub", {"up": fake()}, listen) as (_, base):
@@ -118,6 +121,23 @@ async def test_open_gives_a_network_hub_a_separate_listener_for_the_page(
         assert not done.stdout.startswith(public)
         async with opened(done.stdout) as page:
             assert (await page.get("state")).status_code == 200
+
+
+async def test_open_prints_the_address_on_this_machine_of_a_hub_behind_a_proxy(tmp_path: Path) -> None:
+    listen = {"token": TOKEN, "ui": True, "public_host": "hub.example"}
+    async with network_hub(tmp_path / "hub", {"up": fake()}, listen) as (_, base):
+        done = await run("open")
+        assert done.stdout.startswith(f"{base}/ui#s=")
+        async with opened(done.stdout) as page:
+            assert (await page.get("state")).status_code == 200
+
+
+async def test_open_needs_no_certificate_for_the_name_of_this_machine(tmp_path: Path) -> None:
+    async with (
+        network_hub(tmp_path / "hub", {"up": fake()}, {"tls": certificate(tmp_path)}),
+        opened((await run("open")).stdout) as page,
+    ):
+        assert (await page.get("state")).status_code == 200
 
 
 async def test_open_gives_advice_if_the_configuration_forbids_the_page(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ class ServerRows:
 
     async def totals(self, viewer: Viewer) -> Json:
         """Returns `tools`, `tokens`, `calls` and `errors` of all servers, with calls of names that no server has."""
-        catalog, counts = self.catalog_of(viewer), self._counts(viewer)
+        catalog, (calls, errors) = self.catalog_of(viewer), self._counts(viewer)
         costs = await self._costs_of(catalog)
         tokens = sum(cost.tokens for server, cost in costs.items() if server != OWN)
-        return {"tools": catalog.server_tools, "tokens": tokens, "calls": counts[0].total(), "errors": counts[1].total()}
+        return {"tools": catalog.server_tools, "tokens": tokens, "calls": calls.total(), "errors": errors.total()}
 
     def _cached_row(
         self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
