@@ -221,10 +221,11 @@ class Reloader:
             self._say(log_line("warning", text))
         try:
             async with self.changing():
-                generation = await self._hub.renew(config, selection)
+                generation = await self._hub.renew(config, selection, strict=self._strict)
         except ConfigError as error:
             self._refuse(error)
             return False
+        self._loaded, self.refusal, self.waiting = loaded, None, None
         if self.listener is not None:
             self.listener.apply(listen)
         self._loaded, self.refusal, self.waiting = loaded, None, None

@@ -120,9 +120,9 @@ class Engine:
         """Makes links to the upstreams of the configuration in force."""
         return self.generation.dialer
 
-    async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
+    async def renew(self, config: Config, selection: Selection = EVERYTHING, *, strict: bool = False) -> Generation:
         """Changes to another configuration; running calls go on. Raises ConfigError (`Generations.renew`)."""
-        return await self._generations.renew(config, selection, self._apply_generation)
+        return await self._generations.renew(config, selection, self._apply_generation, strict=strict)
 
     @property
     def groups(self) -> Groups:

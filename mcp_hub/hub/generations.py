@@ -10,23 +10,29 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.catalog import Route, names
 from mcp_hub.catalog.exposed_ids import TaskSealer, UriMap
+from mcp_hub.codes import with_code
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.call_metrics import CallMetrics
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
+from mcp_hub.policy.access import tags_of
 from mcp_hub.policy.approvals import Approvals
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
-from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.chain import Rules, rule_names
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
+from mcp_hub.policy.rule_names import ListedServer, RuleNames, UnmatchedName, unmatched_names
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import Sharing
@@ -34,12 +40,13 @@ from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind, name_of
 from mcp_hub.security.callers import Caller
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
+from mcp_hub.text import printable
 from mcp_hub.transport.background import BACKGROUND, TaskSet
 from mcp_hub.transport.children import Children
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.attribution import ClientRegistry
 from mcp_hub.upstream.catalog_cache import CatalogCache
-from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount, StartLimiter
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
@@ -81,6 +88,8 @@ class SharedServices(msgspec.Struct, frozen=True):
     note: str = ""
     """The hub's own part of its instructions."""
 
+
+Lists = Mapping[Kind, Sequence[Any]]
 
 log = logging.getLogger("mcp_hub")
 
@@ -155,6 +164,39 @@ class Generation:
         for upstream in self.upstreams.values():
             if upstream.agreement is not None and upstream.agreement.offers(kind):
                 upstream.list_store.refresh(kind)
+
+    @property
+    def listed(self) -> dict[str, Upstream]:
+        """The upstreams that are connected and have been listed, by id."""
+        return {id: u for id, u in self.upstreams.items() if u.error is None and u.state in CONNECTED_STATES}
+
+    async def unmatched_names(self) -> tuple[UnmatchedName, ...]:
+        """Returns the names in rules that match nothing of the servers that have been listed until now."""
+        if not (rules := rule_names(self.config)):
+            return ()
+        lists: dict[str, Lists] = {
+            id: {kind: [*wires, *upstream.caller_lists.items(kind)] for kind, wires in upstream.lists.items.items()}
+            for id, upstream in self.listed.items()
+        }
+        return await in_thread(self._unmatched, rules, lists)
+
+    def _unmatched(self, rules: Sequence[RuleNames], lists: Mapping[str, Lists]) -> tuple[UnmatchedName, ...]:
+        listed = {}
+        # Not `upstream.server`: before a generation is in force, that is the entry of the former one.
+        servers = {
+            server.id: server.model_copy(update={"enabled": self.upstreams[server.id].server.enabled})
+            for server in self.config.servers
+        }
+        for id, wires_by_kind in lists.items():
+            server = servers[id]
+            items = {
+                kind: {name: wire for wire in wires if (name := name_of(kind, wire))}
+                for kind, wires in wires_by_kind.items()
+            }
+            tags = (tags_of(server, Route(id, TOOLS, name), wire) for name, wire in items.get(TOOLS, {}).items())
+            incomplete = frozenset(self.upstreams[id].lists.shortfalls)
+            listed[id] = ListedServer(server, items, incomplete, frozenset().union(*tags))
+        return unmatched_names(rules, list(servers.values()), listed)
 
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
@@ -281,14 +323,16 @@ class Generations:
         """The subscriptions to the servers in force, and to removed ones that may come back."""
         return [*(u.subscriptions for u in self.current.upstreams.values()), *self._removed_subscriptions.values()]
 
-    async def renew(self, config: Config, selection: Selection, on_applied: Callable[[], None]) -> Generation:
+    async def renew(
+        self, config: Config, selection: Selection, on_applied: Callable[[], None], *, strict: bool = False
+    ) -> Generation:
         """Changes to another configuration; `on_applied()` is called as soon as it is in force.
 
         New upstreams are started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still
         describes the same process keep it with all their sessions; the others stop when their last call has ended.
 
-        Raises ConfigError if the pins cannot be read, or a server must not be served over the network; nothing has
-        changed then.
+        Raises ConfigError if the pins cannot be read, a server must not be served over the network, or, with `strict`,
+        a name in a rule matches nothing of the servers that are listed by then; nothing has changed then.
         """
         async with self._renewal_lock:
             former = self.current
@@ -299,13 +343,11 @@ class Generations:
                 u for id, u in successor.upstreams.items() if former.upstreams.get(id) is not u and self._started
             ]
             try:
-                for upstream in new_upstreams:
-                    upstream.start()
-                    upstream.wake()
-                await _wait_until_tried(
-                    [upstream for upstream in new_upstreams if not upstream.server.lazy], RENEW_WAIT
-                )
-            except BaseException:  # the hub is closing: nothing else refers to them
+                await _begin(new_upstreams, every=strict)
+                if strict and (unmatched := await successor.unmatched_names()):
+                    lines = (f"{printable(name.key, 300)}: {with_code(name.text)}" for name in unmatched)
+                    raise ConfigError("\n".join(lines), codes.MEMBER_UNKNOWN)
+            except BaseException:  # refused, or the hub is closing: nothing else refers to them
                 for upstream in new_upstreams:
                     self._retiring.upstream(upstream)
                 raise
@@ -387,9 +429,15 @@ class Generations:
             self._tracing.start()
 
 
-async def _wait_until_tried(upstreams: Sequence[Upstream], seconds: float) -> None:
-    """Waits until each upstream has connected or failed, at most `seconds`."""
+async def _begin(upstreams: Sequence[Upstream], *, every: bool) -> None:
+    """Starts upstreams, and waits at most `RENEW_WAIT` until each has connected or failed; lazy ones if `every`."""
+    for upstream in upstreams:
+        upstream.start()
+        upstream.wake()
+        if every:
+            upstream.start_now()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(RENEW_WAIT):
             for upstream in upstreams:
-                await upstream.attempted.wait()
+                if every or not upstream.server.lazy:
+                    await upstream.attempted.wait()

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from mcp_hub.catalog import Route
 from mcp_hub.codes import with_code
-from mcp_hub.hub.generations import Generation, Generations
-from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy.access import tags_of
-from mcp_hub.policy.chain import rule_names
-from mcp_hub.policy.rule_names import ListedServer, RuleNames, UnmatchedName, unmatched_names
-from mcp_hub.protocol.kinds import TOOLS, Kind, name_of
+from mcp_hub.hub.generations import Generations
+from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.text import printable
 from mcp_hub.transport.background import BACKGROUND
-from mcp_hub.upstream import Upstream
-from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 
 log = logging.getLogger("mcp_hub")
 
 AFTER: Final = 1.0
 """Seconds after a change of the catalog, as several servers connect at the same time."""
-
-Lists = Mapping[Kind, Sequence[Any]]
 
 
 class NameCheck:
@@ -42,14 +33,7 @@ class NameCheck:
 
     async def unmatched(self) -> tuple[UnmatchedName, ...]:
         """Returns the names that match nothing of the servers that have been listed until now."""
-        generation = self._generations.current
-        if not (rules := rule_names(generation.config)):
-            return ()
-        lists: dict[str, Lists] = {
-            id: {kind: [*wires, *upstream.caller_lists.items(kind)] for kind, wires in upstream.lists.items.items()}
-            for id, upstream in _listed(generation).items()
-        }
-        return await in_thread(_unmatched, rules, generation, lists)
+        return await self._generations.current.unmatched_names()
 
     async def settled(self) -> None:
         """Starts all servers, waits until each has connected or failed, and warns of names that match nothing."""
@@ -67,7 +51,7 @@ class NameCheck:
             while asking := self._asking():
                 await asking.list_store.asked()
             generation = self._generations.current
-            judged = generation.number, frozenset(_listed(generation))
+            judged = generation.number, frozenset(generation.listed)
             if judged == self._judged:
                 return
             self._judged = judged
@@ -90,23 +74,3 @@ class NameCheck:
         """Ends the comparison in the background."""
         if self._task is not None:
             self._task.cancel()
-
-
-def _listed(generation: Generation) -> dict[str, Upstream]:
-    return {id: u for id, u in generation.upstreams.items() if u.error is None and u.state in CONNECTED_STATES}
-
-
-def _unmatched(
-    rules: Sequence[RuleNames], generation: Generation, lists: Mapping[str, Lists]
-) -> tuple[UnmatchedName, ...]:
-    listed = {}
-    for id, wires_by_kind in lists.items():
-        upstream = generation.upstreams[id]
-        items = {
-            kind: {name: wire for wire in wires if (name := name_of(kind, wire))}
-            for kind, wires in wires_by_kind.items()
-        }
-        tags = (tags_of(upstream.server, Route(id, TOOLS, name), wire) for name, wire in items.get(TOOLS, {}).items())
-        incomplete = frozenset(upstream.lists.shortfalls)
-        listed[id] = ListedServer(upstream.server, items, incomplete, frozenset().union(*tags))
-    return unmatched_names(rules, [upstream.server for upstream in generation.upstreams.values()], listed)

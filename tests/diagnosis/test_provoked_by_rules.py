@@ -192,6 +192,31 @@ async def test_a_strict_hub_refuses_a_reload_that_has_a_warning(tmp_path: Path) 
         assert "up__echo" in await client.tool_names()
 
 
+@pytest.mark.parametrize(
+    ("entry", "root"),
+    [
+        ({"disable_tools": ["ech"]}, {}),  # the process of the server stays
+        ({"disable_tools": ["ech"], "env": {"OTHER": "1"}}, {}),
+        ({"disable_tools": ["ech"], "env": {"OTHER": "1"}, "lazy": True}, {}),
+        ({"namespace": "other"}, {"confirm": ["up__echo"]}),
+    ],
+)
+async def test_a_strict_hub_refuses_a_reload_whose_rules_name_what_no_server_has(
+    tmp_path: Path, entry: dict[str, Any], root: dict[str, Any]
+) -> None:
+    config = write_config(tmp_path, {"up": fake()})
+    async with spawned([*HUB, "serve", "--strict", "--config", str(config)]) as client:
+        await client.initialize()
+        assert "up__echo" in await client.tool_names()
+        write_config(tmp_path, {"up": fake(**entry)}, **root)
+        await client.until(lambda: b"was not loaded again" in client.stderr)
+        assert codes.MEMBER_UNKNOWN.encode() in client.stderr
+        assert "up__echo" in await client.tool_names()
+        write_config(tmp_path, {"up": fake(disable_tools=["echo"])})
+        await client.until(lambda: b"servers.json again" in client.stderr.replace(b"was not loaded again", b""))
+        assert "up__echo" not in await client.tool_names()
+
+
 def test_strict_check_fails_on_each_warning(tmp_path: Path) -> None:
     fine = configured(tmp_path, {"up": fake()})
     assert said("check", "--strict", "--config", str(fine)).code == 0
