@@ -27,12 +27,11 @@ from mcp_hub.cli.startup import (
     recording,
     run_loop,
 )
-from mcp_hub.config.config_files import read_document
 from mcp_hub.config.models import Config
 from mcp_hub.errors import METHOD_NOT_FOUND, ConfigError, HubError, ProtocolError, UnknownName, to_wire
 from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
-from mcp_hub.policy.access import BLACKLIST
+from mcp_hub.policy.access import located
 from mcp_hub.policy.call_record import outcome
 from mcp_hub.policy.chain import explain, how_it_ended
 from mcp_hub.policy.selection import Selection
@@ -291,23 +290,13 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
     if options.json and options.explain:
         print(json_text({"route": None, "hidden_by": rule, **to_wire(error)}))
     if rule is not None:
-        print(
-            f"the tool {printable(exposed)!r} is there, but hidden: {printable(rule)}{_place_of(hub, rule)}",
-            file=sys.stderr,
-        )
+        text = printable(located(rule, hub.config))
+        print(f"the tool {printable(exposed)!r} is there, but hidden: {text}", file=sys.stderr)
         return BAD_INPUT
     reasons, is_certain = _absent_servers(hub, options.name, options.tool)
     lines = reasons if is_certain else [_unknown_text(hub, exposed), *reasons]
     print("\n".join(lines), file=sys.stderr)
     return FAILED if is_certain else BAD_INPUT
-
-
-def _place_of(hub: Engine, rule: str) -> str:
-    """Returns where the files of the configuration have the blacklist, if that is the rule: ` (servers.yaml:7)`."""
-    documents = map(read_document, hub.config.files) if rule == BLACKLIST.name else ()
-    keys = (BLACKLIST.name, *BLACKLIST.spellings)
-    lines = ((document, document.line_of((key,))) for document in documents for key in keys)
-    return "".join(f" ({document.path.name}:{line})" for document, line in lines if line is not None)
 
 
 def _unknown_text(hub: Engine, name: str) -> str:

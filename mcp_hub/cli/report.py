@@ -146,7 +146,7 @@ def _url_for_other_machines(url: str, listen: Listen) -> str:
 
 def catalog_text(hub: Engine) -> str:
     """Returns the served items as text, with a line for each server."""
-    catalog = hub.catalogs.of(None)
+    catalog = hub.catalogs.of(SOLE)
     lines = ["", f"Serving {_count_items(catalog)}:"]
     names: dict[str, list[str]] = {}
     for entry in catalog.entries(TOOLS):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from mcp_hub import codes
 from mcp_hub.catalog import CatalogEntry, Route
 from mcp_hub.cli import OK, json_text
-from mcp_hub.cli.report import connect_all
+from mcp_hub.cli.report import SHOWN_NAMES, connect_all
 from mcp_hub.cli.startup import (
     add_config_arguments,
     add_group_argument,
@@ -32,6 +32,7 @@ from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import listing_of, rows_of
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FORMATS, Format
+from mcp_hub.policy.access import located
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.callers import SOLE
@@ -123,6 +124,7 @@ async def _tools(
             _card(hub, entry) for entry in catalog.entries(TOOLS) if not groups or _is_in(hub, entry.route, groups)
         ]
         listed_groups = list(hub.groups) if config.groups else []
+        hidden = _hidden(hub)
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     if format is not None:
         print(_format_tools(tools, format))
@@ -141,9 +143,23 @@ async def _tools(
         if row["short"] or row["of"] != whole_count:  # what is printed is not what these clients see, or is not all
             names = ", ".join(row["clients"])
             print(f"{names}: listed {row['listed']} of {row['of']} tools: {row['why']}", file=sys.stderr)
+    for rule, hidden_names in hidden.items():
+        more = f" and {len(hidden_names) - SHOWN_NAMES} more" if len(hidden_names) > SHOWN_NAMES else ""
+        text = f"hidden: {located(rule, config)}: {', '.join(hidden_names[:SHOWN_NAMES])}{more}"
+        print(printable(text, 2000), file=sys.stderr)
     for server, problem in problems.items():
         print(f"{server}: unavailable: {printable(problem, 2000)}", file=sys.stderr)
     return OK
+
+
+def _hidden(hub: Engine) -> dict[str, list[str]]:
+    """Returns the tools that no client is listed because of a rule, as `server/tool`, by the rule."""
+    hidden: dict[str, list[str]] = {}
+    for id, upstream in hub.upstreams.items():
+        for name in upstream.lists.tools:
+            if (rule := hub.rules.why(Route(id, TOOLS, name))) is not None:
+                hidden.setdefault(rule, []).append(f"{id}/{name}")
+    return hidden
 
 
 async def _list_by_server(config: Config, selection: Selection, groups: list[str]) -> int:

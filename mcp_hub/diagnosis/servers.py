@@ -131,7 +131,7 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "session": server.session,
         **counts,
         "mended": sum(_is_mended(hub, server.id, kind, item) for kind in KINDS for item in listed.get(kind, ())),
-        "exposed_tools": hub.catalogs.of(None).tools_by_server[server.id],
+        "exposed_tools": hub.catalogs.of(SOLE).tools_by_server[server.id],
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
         "code": code_of(upstream.error),

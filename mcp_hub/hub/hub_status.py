@@ -56,7 +56,7 @@ class Status:
         """Returns all facts as they are now. Times are in seconds."""
         hub = self._hub
         config, calls, pins = hub.config, hub.generation.calls, hub.generation.pin_watch
-        listed = hub.catalogs.of(None)
+        listed = hub.catalogs.of(SOLE)
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -95,7 +95,7 @@ class Status:
             "sessions": len(upstream.own_sessions) + len(upstream.era_sessions),
             "pid": session.pid if session is not None else None,
             "tools": len(upstream.lists.items.get(TOOLS, ())),
-            "exposed_tools": self._hub.catalogs.of(None).tools_by_server[upstream.server.id],
+            "exposed_tools": self._hub.catalogs.of(SOLE).tools_by_server[upstream.server.id],
             "calls": upstream.calls.count,
             "starts": upstream.starts,
             "failures": upstream.backoff.failures,

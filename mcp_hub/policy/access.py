@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
 from mcp_hub.catalog import MAX_MATCHED_URI, Item, Route, names
+from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry_rules import Filter
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import KeyReading, RootKey
+from mcp_hub.errors import ConfigError
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
@@ -80,6 +83,20 @@ BLACKLIST: Final[RootKey[Blacklist]] = RootKey(
     "blacklist", _read_blacklist, (), spellings=("tool_blacklist",), restricts=True
 )
 """Tools, prompts and resources that nobody may use: patterns `[server, tool]`, `server/tool` or `server/URI`."""
+
+
+def located(rule: str, config: Config) -> str:
+    """Returns a rule, for the blacklist with its places in the files: `blacklist (servers.yaml:7)`.
+
+    It reads the files, so a hub that serves clients calls it in a thread.
+    """
+    places: list[str] = []
+    for path in config.files if rule == BLACKLIST.name else ():
+        with suppress(ConfigError):  # the file as it is now may be broken
+            document = read_document(path)
+            lines = (document.line_of((key,)) for key in (BLACKLIST.name, *BLACKLIST.spellings))
+            places += [f"{path.name}:{line}" for line in lines if line is not None]
+    return f"{rule} ({', '.join(places)})" if places else rule
 
 
 class _NameFilter:

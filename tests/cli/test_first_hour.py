@@ -24,6 +24,7 @@ from mcp_hub.registry.sources import Seed
 from mcp_hub.security import Principal
 from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules
 from tests.diagnosis.looking import configured, said, written
+from tests.downstream.page.opened import served_hub
 from tests.fakes.client import HUB, PATIENCE, fake
 
 TLS = Tls(cert=Path("hub.pem"), key=Path("hub.key"))
@@ -136,8 +137,22 @@ def test_a_file_with_a_secret_that_others_can_read_is_remarked_on(
     assert said("check", "--config", str(config)).err.count(codes.SECRET_IN_PLAIN) == told
 
 
-def test_a_call_of_a_blacklisted_tool_names_the_line_of_the_blacklist(tmp_path: Path) -> None:
+def test_call_and_tools_name_the_line_of_the_blacklist_that_hides_a_tool(tmp_path: Path) -> None:
     servers = json.dumps({"up": fake()})
     config = written(tmp_path, f"servers: {servers}\n\nblacklist:\n  - up/echo\n")
     done = said("call", "up__echo", "--explain", "--config", str(config))
     assert (done.code, "servers.yaml:3" in done.err) == (2, True)
+    listed = said("tools", "--config", str(config))
+    assert "hidden: blacklist (servers.yaml:3): up/echo\n" in listed.err
+    assert "up__echo" not in listed.out
+
+
+@pytest.mark.anyio
+async def test_the_page_names_the_lines_of_all_blacklists_that_hide_a_tool(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}, blacklist=["up/echo"]) as served, served.looking() as page:
+        tool = await page.found("tools/up__echo")
+        lines = served.config.read_text().splitlines()
+        (number,) = (at for at, line in enumerate(lines, 1) if '"blacklist"' in line)
+        assert tool["hidden_by"] == f"blacklist ({served.config.name}:{number})"
+        served.config.write_text("{")  # a file that somebody is editing
+        assert (await page.found("tools/up__echo"))["hidden_by"] == "blacklist"

@@ -10,6 +10,7 @@ from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageReq
 from mcp_hub.downstream.page.feed import shown
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_slices, in_thread
+from mcp_hub.policy.access import located
 from mcp_hub.protocol.kinds import TOOLS, hints_of
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.security.callers import Caller
@@ -102,7 +103,8 @@ class ToolsPart:
         details: Json = {"definition": definition, "original": None, "rules": [], "hidden_by": None}
         if viewer.admin and item is not None:
             details |= {"original": item.wire, "rules": self._rules(item, caller)}
-            details["hidden_by"] = self._hidden_by(route, caller) if definition is None else None
+            if definition is None:
+                details["hidden_by"] = await in_thread(located, self._hidden_by(route, caller), self._hub.config)
         return {**await in_thread(bounded, details), "name": page_request.rest, "server": route.upstream}
 
     def seen_as(self, viewer: Viewer, name: str | None) -> Principal:
