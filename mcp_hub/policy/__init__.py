@@ -73,6 +73,8 @@ class Call(msgspec.Struct, eq=False):
     """What policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
     """Requests sent to the upstream."""
+    is_wanted_retry: bool = False
+    """Whether the attempt that is made is one that a person asked for, so that an open circuit does not end it."""
     has_token: bool = False
     """Whether it has taken its tokens of the server's rates, which hold for all its attempts."""
     label: str | None = None

@@ -141,7 +141,8 @@ class CircuitBreaker(Policy):
         circuit = self._circuits.get(call.route.upstream)
         if circuit is None:
             return await call_next(call)
-        probe = circuit.state is not CircuitState.CLOSED and self._is_probe(circuit, call)
+        probe = circuit.state is not CircuitState.CLOSED and not call.is_wanted_retry and self._is_probe(circuit, call)
+        state_before = circuit.state
         event = CircuitEvent.UNDECIDED
         try:
             result = await call_next(call)
@@ -161,7 +162,8 @@ class CircuitBreaker(Policy):
                 circuit.failures = 0
             else:
                 circuit.move(event, self._clock())
-            if circuit.state is CircuitState.OPEN and event is CircuitEvent.FAILED_TOO_OFTEN:
+            opened = circuit.state is CircuitState.OPEN and state_before is not CircuitState.OPEN
+            if opened and event is CircuitEvent.FAILED_TOO_OFTEN:
                 call.notes.append(f"breaker: open after {circuit.failures} failures")
 
     def _is_probe(self, circuit: _Circuit, call: Call) -> bool:

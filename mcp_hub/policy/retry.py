@@ -119,6 +119,7 @@ class RetryPolicy(Policy):
         if budget.tokens < BUDGET_AT_REST:
             budget.tokens = min(BUDGET_AT_REST, budget.tokens + budget.share)
         for attempt in range(1, rules.attempts + 1):
+            call.is_wanted_retry = attempt > 1 and "attempts" in rules.model_fields_set
             try:
                 return await call_next(call)
             except ServerUnavailable as error:

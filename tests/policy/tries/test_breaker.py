@@ -13,6 +13,7 @@ from mcp_hub.errors import CallError, Overloaded, ServerUnavailable, UpstreamAns
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.breaker import BreakerSettings as Rules
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitOpen, CircuitState
+from mcp_hub.policy.retry import RetryPolicy, RetrySettings
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, free_port, hub
@@ -79,6 +80,26 @@ async def test_a_breaker_opens_after_failures_in_a_row_and_closes_after_a_probe(
     assert policy.state("a") is CircuitState.CLOSED
     assert await outcome(policy, LOST) == "ServerUnavailable"
     assert policy.state("a") is CircuitState.CLOSED
+
+
+async def test_attempts_that_a_person_asked_for_pass_the_breaker_that_they_open() -> None:
+    policy, retrying = breaker(Clock()), call()
+    settings = RetrySettings.model_validate({"attempts": 4, "backoff": 0.001})
+    server = Server(id="a", transport="stdio", command="x", namespace="a", settings={"retry": settings})
+    attempts: list[CircuitState] = []
+
+    async def answer(_: Call) -> Json:
+        attempts.append(policy.state("a"))
+        if len(attempts) < 4:
+            raise LOST
+        assert await outcome(policy) == "CircuitOpen"  # of another call
+        return {"content": []}
+
+    retry = RetryPolicy({"a": server}, lambda _: {"readOnlyHint": True})
+    await retry(retrying, lambda again: policy(again, answer))
+    assert attempts == [CircuitState.CLOSED] * 2 + [CircuitState.OPEN] * 2
+    assert policy.state("a") is CircuitState.CLOSED
+    assert [note for note in retrying.notes if note.startswith("breaker")] == ["breaker: open after 2 failures"]
 
 
 @pytest.mark.parametrize("error", [Overloaded("full", server="a"), asyncio.CancelledError()])

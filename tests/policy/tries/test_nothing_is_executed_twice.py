@@ -146,7 +146,7 @@ async def test_a_call_to_a_killed_server_makes_the_attempts_that_are_written_als
 ) -> None:
     dead, journal, calls = tmp_path / "dead", tmp_path / "journal", tmp_path / "calls"
     retry = {"backoff": 0.01, "max_backoff": 0.02, **written}
-    up = fake("--die-if", str(dead), "--journal", str(journal), retry=retry, breaker="off")
+    up = fake("--die-if", str(dead), "--journal", str(journal), retry=retry, breaker={"cooldown": "100ms"})
     async with hub(tmp_path, {"up": up}, call_log=str(calls)) as client:
         pid = int(await client.text("up__pid"))
         dead.touch()
