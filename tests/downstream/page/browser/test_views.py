@@ -291,6 +291,28 @@ async def test_the_counters_in_the_header_follow_the_calls(looker: Looker, hub: 
     await looker.has_text(looker.page.locator(".figure.calls dd"), str(before + 1))
 
 
+async def test_the_header_the_tab_and_the_list_count_the_same_tools(browser: Browser, tmp_path: Path) -> None:
+    groups = {"numbers": {"description": "Tools that count", "tools": ["beta/add", "beta/count"]}}
+    server = fake("--name", "beta", disable_tools=["crash"])
+    async with (
+        watched_hub(tmp_path, {"beta": server}, groups=groups, meta_tools=True) as hub,
+        page_of(browser, hub) as looker,
+        hub.visitor() as visitor,
+    ):
+        row = looker.row("beta")
+        await looker.has_text(row, "ready")
+        count = int(await row.locator(".cell.tools").inner_text())
+        await expect(looker.page.locator(".figure.tools dd")).to_have_text(str(count), timeout=WAIT)
+        await expect(looker.page.get_by_role("tab", name="Tools")).to_have_text(f"Tools {count}", timeout=WAIT)
+        await looker.view("tools")
+        total = looker.page.locator(".tools-view .total")
+        await expect(total).to_have_text(f"{count + 4} of {count + 7} tools, 4 of them the hub's own", timeout=WAIT)
+        await visitor.call("beta__no_such_tool")
+        await expect(looker.page.locator(".figure.calls dd")).to_have_text("1", timeout=WAIT)
+        await expect(looker.page.locator(".figure.calls dt")).to_have_text("call", timeout=WAIT)
+        await expect(looker.page.locator(".figure.errors dd")).to_have_text("0", timeout=WAIT)
+
+
 async def test_the_header_names_background_loops_that_were_begun_again(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
