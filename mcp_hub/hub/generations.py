@@ -434,10 +434,10 @@ async def _begin(upstreams: Sequence[Upstream], *, every: bool) -> None:
     for upstream in upstreams:
         upstream.start()
         upstream.wake()
-        if every:
-            upstream.start_now()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RENEW_WAIT):
+            if every:
+                await asyncio.gather(*(upstream.tried() for upstream in upstreams))
             for upstream in upstreams:
-                if every or not upstream.server.lazy:
+                if not upstream.server.lazy:
                     await upstream.attempted.wait()

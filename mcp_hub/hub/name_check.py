@@ -12,6 +12,7 @@ from mcp_hub.hub.generations import Generations
 from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.text import printable
 from mcp_hub.transport.background import BACKGROUND
+from mcp_hub.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
 
