@@ -225,7 +225,6 @@ class Reloader:
         except ConfigError as error:
             self._refuse(error)
             return False
-        self._loaded, self.refusal, self.waiting = loaded, None, None
         if self.listener is not None:
             self.listener.apply(listen)
         self._loaded, self.refusal, self.waiting = loaded, None, None

@@ -16,6 +16,7 @@ from mcp_hub.config.listen import UNIX, Listen
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import KINDS, TEMPLATES, TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState

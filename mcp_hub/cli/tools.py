@@ -115,7 +115,7 @@ async def _tools(
         await connect_all(hub)
         catalogs = hub.catalogs
         catalog = hub.catalog if groups else catalogs.of(SOLE)
-        whole_count = catalogs.of(SOLE).tool_count
+        whole_count = catalogs.of(SOLE).server_tools
         rows = await rows_of(catalogs, clients_with_hub(config) if client is None else {client: None})
         if client is not None:
             catalog, _ = listing_of(catalogs, client)

@@ -22,6 +22,7 @@ from mcp_hub.hub.hub_status import tools_text
 from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, Kind, defect, name_of
+from mcp_hub.security.callers import SOLE
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream

@@ -317,7 +317,7 @@ def _few(catalog: Catalog, names: tuple[str, ...], full_catalog: Catalog, code: 
         for entry in own_entries((), (SEARCH, RUN if code else READ, CALL), full_catalog):
             listed.setdefault(entry.exposed, entry)
         active = [name for name in names if name not in catalog.inactive]
-        listed |= {name: entry for name in active if (entry := catalog.item_of(TOOLS, name)) is not None}
+        listed |= {name: item for name in active if (item := catalog.item_of(TOOLS, name)) is not None}
         listing = catalog.listings[names, code] = catalog.listing(tuple(listed.values()))
     return listing
 

@@ -20,6 +20,7 @@ from mcp_hub.codes import code_of
 from mcp_hub.errors import HubError
 from mcp_hub.hub.exposure import listed_to
 from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.security.callers import SOLE
 from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
 from mcp_hub.text import printable
 from mcp_hub.transport import local_socket
