@@ -222,8 +222,7 @@ class TerminalAsker:
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Returns the choice of the person. Raises ProtocolError for questions that are no choice, such as servers'."""
-        properties = params.get("requestedSchema", {}).get("properties", {})
-        choices = properties.get("allow", {}).get("enum") if list(properties) == ["allow"] else None
+        choices = _choices(params.get("requestedSchema"))
         if not choices:
             raise ProtocolError(METHOD_NOT_FOUND, "mcp-hub call cannot answer this question")
         print(printable(str(params.get("message")), MAX_ASKED), file=sys.stderr)
@@ -242,6 +241,14 @@ class TerminalAsker:
         threading.Thread(target=read, daemon=True).start()  # so that Ctrl-C need not wait for a line
         answer = (await line).strip().lower()
         return {"action": "accept", "content": {"allow": answer if answer in choices else choices[-1]}}
+
+
+def _choices(schema: Any) -> list[str]:
+    """Returns the texts that the hub lets a person choose from; none for the schema of another question."""
+    match schema:
+        case {"properties": {"allow": {"enum": [*choices]}, **others}} if not others:
+            return [choice for choice in choices if isinstance(choice, str)]
+    return []
 
 
 class ProgressLines:

@@ -155,12 +155,12 @@ class Policy:
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Returns whether the policy may affect calls of this route.
+        """Returns whether the policy may affect calls of this route; one without `__call__` affects none.
 
         The answer is cached for the configuration, so it must depend on the configuration alone, never on what servers
         list or what has happened.
         """
-        return True
+        return type(self).__call__ is not Policy.__call__
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Returns the result of `call_next(call)` or another one, or raises a HubError.

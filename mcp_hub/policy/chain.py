@@ -96,8 +96,7 @@ def explain_listing(policies: Sequence[Policy], item: Item, why: Callable[[], st
             continue
         did, previous = "not reached", current
         if previous is not None:
-            concerns = getattr(policy, "concerns", None)
-            did = "passes it" if concerns is None or concerns(item.route) else "does not concern it"
+            did = "passes it" if policy.concerns(item.route) else "does not concern it"
             current = next(iter(policy.shape([previous])), None)
             if policy.name == "access":
                 current = None if (rule := why()) is not None else current

@@ -226,7 +226,7 @@ class Presentation(Policy):
     """Replaces names, titles and descriptions of tools by those of the configuration.
 
     Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). `descriptions` and `schemas`
-    make both shorter. Tools of the hub's own processes are marked in their `_meta`.
+    make both shorter. Tools of the hub's own processes are marked in their `_meta`. The catalog maps names back.
     """
 
     name = "presentation"
@@ -306,14 +306,6 @@ class Presentation(Policy):
                 log.warning("%s of %s is left out: %s", setting, printable(route.name, 200), printable(str(error), 300))
         self._changed[route, id(listed)] = (listed, changed)
         return changed
-
-    def concerns(self, route: Route) -> bool:
-        """Returns False: calls pass unchanged, as the catalog maps names back."""
-        return False
-
-    async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Runs the call unchanged, as the catalog maps names back."""
-        return await call_next(call)
 
 
 def _shortened(node: Json, length: DescriptionLength) -> Json:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from mcp_hub.schema.lenient_schema import resolve_pointer
+from mcp_hub.schema.lenient_schema import pointed_to
 
 MAX_MEMBERS: Final = 200_000
 """Members in all readings of one call's arguments."""
@@ -142,10 +142,7 @@ def _resolved(part: Any, root: Any) -> dict[str, Any]:
             break
         branches = part.get("anyOf")
         if isinstance(reference := part.get("$ref"), str) and reference.startswith("#"):
-            try:
-                part = resolve_pointer(root, reference)
-            except (LookupError, TypeError):
-                break
+            part = pointed_to(root, reference)
         elif isinstance(branches, list) and len(found := [b for b in branches if b != {"type": "null"}]) == 1:
             part = found[0]
         else:

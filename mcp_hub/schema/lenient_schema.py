@@ -76,6 +76,16 @@ def resolve_pointer(root: Any, reference: str) -> Any:
     return part
 
 
+def pointed_to(root: Any, reference: Any) -> Any:
+    """Returns the part of a schema that a reference such as `#/$defs/a` names; None if there is none."""
+    if not isinstance(reference, str) or not f"{reference}/".startswith("#/"):
+        return None
+    try:
+        return resolve_pointer(root, reference)
+    except (LookupError, TypeError):
+        return None
+
+
 def _steps(reference: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in unquote(reference[1:]).split("/")[1:]]
 

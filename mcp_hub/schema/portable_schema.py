@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.schema.compact_schema import schemas_in
-from mcp_hub.schema.lenient_schema import resolve_pointer
+from mcp_hub.schema.lenient_schema import pointed_to
 
 if TYPE_CHECKING:
     from mcp_hub.clients import Provider
@@ -114,7 +114,7 @@ class _Rewriting:
             facts = self._own_facts(schema)
         else:
             facts = self._own_facts(_only(_ANNOTATIONS, schema) if self._is_old else schema)
-            target = _pointed_to(self._root, reference)
+            target = pointed_to(self._root, reference)
             if reference in references:
                 referred = self._type_alone(target)
             else:
@@ -335,14 +335,6 @@ def _annotations(facts: Facts) -> Json:
     return annotations
 
 
-def _pointed_to(root: Json, reference: str) -> Any:
-    """Returns the part of a schema that a reference such as `#/$defs/a` names; None if there is none."""
-    try:
-        return resolve_pointer(root, reference) if f"{reference}/".startswith("#/") else None
-    except (LookupError, TypeError):
-        return None
-
-
 def _is_draft_2020(root: Json) -> bool:
     """Returns whether a schema is one of draft 2020-12 that describes an object without alternatives at the top."""
     has_alternatives = any(key in root for key in ("anyOf", "oneOf", "allOf"))
@@ -358,5 +350,5 @@ def _is_draft_2020(root: Json) -> bool:
         is_valid
         and all(map(_ARGUMENT.fullmatch, root.get("properties", ())))
         and all(_REFUSED.isdisjoint(inner) for inner in schemas_in(root))
-        and all(_pointed_to(root, inner.get("$ref", "#")) is not None for inner in schemas_in(root))
+        and all(pointed_to(root, inner.get("$ref", "#")) is not None for inner in schemas_in(root))
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mcp_hub.schema.argument_readings import may_hold_json
+from mcp_hub.schema.lenient_schema import pointed_to
 from mcp_hub.text import normalized
 
 Json = dict[str, Any]
@@ -163,8 +164,8 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0, visits
 
 def _without_in_target(schema: Json, path: Path, root: Json, depth: int, visits: _Visits) -> Any:
     """Does the same as `without_property` for a schema that is a reference."""
-    target = _reference_target(schema["$ref"], root)
-    if target is None or target is root:
+    target = pointed_to(root, schema["$ref"])
+    if not isinstance(target, dict) or target is root:
         return schema
     changed = without_property(target, path, root, depth + 1, visits)
     if changed is target:
@@ -235,20 +236,8 @@ def _variants(schema: Any, root: Json, visits: _Visits, depth: int = 0) -> Itera
         return
     yield schema
     branches = [branch for key in _BRANCHES for branch in _list(schema.get(key))]
-    reference = schema.get("$ref")
-    target = _reference_target(reference, root) if isinstance(reference, str) else None
-    for branch in (target, schema.get("then"), schema.get("else"), *branches):
+    for branch in (pointed_to(root, schema.get("$ref")), schema.get("then"), schema.get("else"), *branches):
         yield from _variants(branch, root, visits, depth + 1)
-
-
-def _reference_target(reference: str, root: Json) -> Json | None:
-    if not reference.startswith("#"):
-        return None
-    target: Any = root
-    for part in reference[1:].split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
-        target = target.get(part) if isinstance(target, dict) else None
-    return target if isinstance(target, dict) else None
 
 
 def extend_schema(schema: Mapping[str, Any], addition: Mapping[str, Any], tool: str) -> Json:

@@ -9,6 +9,7 @@ from keyword import iskeyword
 from typing import Any, ClassVar, Final
 
 from mcp_hub.catalog.token_estimate import estimate_tokens
+from mcp_hub.schema.lenient_schema import pointed_to
 from mcp_hub.text import printable
 
 Json = Mapping[str, Any]
@@ -221,10 +222,7 @@ class _Reader:
             pointer = schema.get("$ref") if isinstance(schema, dict) else None
             if not isinstance(pointer, str) or not pointer.startswith("#"):
                 break
-            schema = self._root
-            for part in pointer[1:].split("/")[1:]:
-                key = part.replace("~1", "/").replace("~0", "~")
-                schema = schema.get(key) if isinstance(schema, dict) else None
+            schema = pointed_to(self._root, pointer)
         return schema
 
 

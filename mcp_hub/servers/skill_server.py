@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import logging
 import mimetypes
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from mcp_hub.errors import (
     RESOURCE_NOT_FOUND,
     ConfigError,
     ProtocolError,
+    to_wire,
 )
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Era
@@ -29,6 +31,8 @@ from mcp_hub.protocol.skill_entries import MAX_BYTES, READ_DIRECTORY, SKILLS_EXT
 from mcp_hub.security.private_files import open_regular, refuse_foreign
 from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 from mcp_hub.version import VERSION
+
+log = logging.getLogger("mcp_hub.upstream")
 
 MAX_FILE: Final = 8 * 1024 * 1024
 """Most bytes of a file that is served."""
@@ -158,9 +162,10 @@ class SkillLink(Link):
             result = await self._result(str(message["method"]), params)
             shaped = eras.result_for(era, "handshake", message["method"], result)
             answer: Message = {"result": shaped}
-        except ProtocolError as error:
-            fields = {"code": error.code, "message": error.message}
-            answer = {"error": eras.error_for(era, message["method"], fields)}
+        except Exception as error:  # without an answer the call would wait for its deadline
+            if not isinstance(error, ProtocolError):
+                log.exception("a request to %s failed inside the hub", message["method"])
+            answer = {"error": eras.error_for(era, message["method"], to_wire(error)["error"])}
         if self._receiver is not None:
             self._receiver.received({"jsonrpc": "2.0", "id": message["id"], **answer})
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
+from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered, to_wire
 from mcp_hub.protocol.era import CANCELLED, CancelReason, cancellation
 from mcp_hub.protocol.frames import Message, number_of
 from mcp_hub.security.lru import Lru
@@ -264,7 +264,9 @@ class Peer:
         try:
             result = await self._requested(method, params, cause)
             reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": result}
-        except ProtocolError as error:
+        except Exception as error:  # without an answer the upstream, and the call that made it ask, would wait
+            if not isinstance(error, HubError):
+                log.exception("%s: its request failed inside the hub", self._server)
             reply = {"jsonrpc": "2.0", "id": request_id, **to_wire(error)}
         await self.link.send(reply, None)
 

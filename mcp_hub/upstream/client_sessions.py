@@ -78,7 +78,7 @@ class ClientSessionPool:
             CallError: the pool is full and no session is idle, or the session could not be opened.
         """
         if self._server.session == "call":
-            return self._single.lend_once(object(), partial(self._open, caller, capabilities))
+            return self._single.lend(object(), partial(self._open, caller, capabilities), once=True)
         key = self._key(caller, capabilities)
         if not self._pool.has(key):
             self._make_room()

@@ -70,23 +70,17 @@ class SessionPool(Generic[K]):
         return reversed(self._slots)
 
     @contextlib.asynccontextmanager
-    async def lend(self, key: K, open_session: Open) -> AsyncIterator[UpstreamSession]:
-        """Lends the session of a key for the block, and opens one if there is none. Raises as `opened` does."""
-        slot = self.take(key, open_session)
-        try:
-            yield await self.opened(slot)
-        finally:
-            slot.give_back()
+    async def lend(self, key: K, open_session: Open, *, once: bool = False) -> AsyncIterator[UpstreamSession]:
+        """Lends the session of a key for the block, and opens one if there is none. Raises as `opened` does.
 
-    @contextlib.asynccontextmanager
-    async def lend_once(self, key: K, open_session: Open) -> AsyncIterator[UpstreamSession]:
-        """Opens a session under a new key for the block, and ends it after that. Raises as `opened` does."""
+        `once`: it is ended after the block.
+        """
         slot = self.take(key, open_session)
         try:
             yield await self.opened(slot)
         finally:
             slot.give_back()
-            if self._slots.get(key) is slot:
+            if once and self._slots.get(key) is slot:
                 await asyncio.shield(self.end(key))
 
     async def opened(self, slot: PooledSession) -> UpstreamSession:

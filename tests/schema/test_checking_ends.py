@@ -212,3 +212,11 @@ def test_a_preset_is_removed_from_a_schema_with_endless_references_in_limited_ti
     assert time.monotonic() - began < PATIENCE
     level_schema = reduced if path == ("token",) else reduced["items"]
     assert level_schema["properties"] == {"kept": {}}
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/of%20it", "#/$defs/of it", "#/anyOf/0", "#/%24defs/of it"])
+def test_a_preset_is_removed_behind_every_spelling_of_a_reference(reference: str) -> None:
+    target = {"properties": {"token": {}, "kept": {}}}
+    schema = {"properties": {"of": {"$ref": reference}}, "$defs": {"of it": target}, "anyOf": [target]}
+    reduced = without_property(schema, ("of", "token"), schema)
+    assert reduced["properties"]["of"]["properties"] == {"kept": {}}

@@ -356,6 +356,29 @@ async def test_a_ping_of_the_upstream_is_answered_and_anything_else_refused() ->
     assert answers["r"]["error"]["code"] == -32601  # type: ignore[index,call-overload]
 
 
+async def test_a_request_of_the_upstream_that_fails_inside_the_hub_is_answered_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def failing(method: str, params: dict[str, Any], cause: object) -> dict[str, Any]:
+        return {"action": params["requestedSchema"]["properties"]}
+
+    program = (
+        "import sys,json\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':'q','method':'elicitation/create','params':{'requestedSchema':'x'}}),"
+        "flush=True)\n"
+        "got=[json.loads(sys.stdin.readline()) for _ in range(2)]\n"
+        "rest={m['id']: m for m in got if 'method' not in m}\n"
+        "call=[m for m in got if m.get('method')][0]\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':call['id'],'result':rest}),flush=True)\n"
+        "sys.stdin.read()"
+    )
+    async with talking(*python(program)) as talk:
+        talk.peer._requested = failing
+        answers = await talk.call("anything")
+    assert answers["q"]["error"]["code"] == -32019  # type: ignore[index,call-overload]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 async def test_stray_and_repeated_answers_are_counted_and_dropped() -> None:
     program = (
         "import sys,json\n"
