@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from keyword import iskeyword
 from typing import Any, ClassVar, Final
 
@@ -25,7 +26,8 @@ MAX_DESCRIPTION: Final = 300
 OPTIONAL: Final = 120
 """Tokens up to which optional parameters are added to a signature."""
 MAX_SCHEMA: Final = 2000
-"""Parts of a schema that are read."""
+"""Parts of a schema that are read. As many names of members as `_NAMES_PER_PART` count as a part."""
+_NAMES_PER_PART: Final = 20
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])(?:\s|(?<=[。！？]))|\n")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -71,10 +73,11 @@ def _parameters(reader: _Reader, name: str, schema: Any, optional: int) -> tuple
     """Returns the parameters of a tool, required ones first, and how many optional ones are left out."""
     properties, required = reader.properties(schema)
     parts = [
-        reader.member(parameter, reader.type(properties.get(parameter, True)), required=True) for parameter in required
+        reader.member(parameter, reader.type(properties.get(parameter, True)), required=True)
+        for parameter in islice(required, MAX_SCHEMA)  # so many fit no answer anyway
     ]
     size = estimate_tokens(f"{name}({', '.join(parts)})")
-    optional_names = [parameter for parameter in properties if parameter not in set(required)]
+    optional_names = [parameter for parameter in properties if parameter not in required]
     for number, parameter in enumerate(optional_names):
         part = reader.member(parameter, reader.type(properties[parameter]), required=False)
         size += estimate_tokens(f", {part}")
@@ -143,24 +146,27 @@ class _Reader:
         """Returns a member of an object with its type."""
         return self.member(name, kind, required=required)
 
-    def properties(self, schema: Any) -> tuple[dict[str, Any], list[str]]:
-        """Returns ({name: schema}, required names) of an object, with what `allOf` and `$ref` add."""
+    def properties(self, schema: Any) -> tuple[dict[str, Any], dict[str, None]]:
+        """Returns ({name: schema}, required names as keys) of an object, with what `allOf` and `$ref` add."""
         merged: dict[str, Any] = {}
         required: dict[str, None] = {}
         pending: list[Any] = [schema]
-        seen: list[Any] = []
-        while pending and len(seen) < MAX_SCHEMA:
+        seen: set[int] = set()
+        while pending and self._budget > 0:
             part = self._resolved(pending.pop(0))
-            if not isinstance(part, dict) or any(part is visited for visited in seen):
+            self._budget -= 1
+            if not isinstance(part, dict) or id(part) in seen:
                 continue
-            seen.append(part)
+            seen.add(id(part))
             properties, names, parts = part.get("properties"), part.get("required"), part.get("allOf")
             if isinstance(properties, dict):
+                self._budget -= len(properties) // _NAMES_PER_PART
                 merged |= {str(name): value for name, value in properties.items() if name not in merged}
             if isinstance(names, list):
+                self._budget -= len(names) // _NAMES_PER_PART
                 required |= dict.fromkeys(name for name in names if isinstance(name, str))
             pending += parts if isinstance(parts, list) else []
-        return merged, list(required)
+        return merged, required
 
     def type(self, schema: Any, depth: int = 0) -> str:
         """Returns the type that a schema describes."""
@@ -209,7 +215,7 @@ class _Reader:
             properties, required = self.properties(schema)
             if not properties or depth >= MAX_DEPTH:
                 return self.object
-            optional_names = [name for name in properties if name not in set(required)]
+            optional_names = [name for name in properties if name not in required]
             return self.members(
                 {name: self.type(properties.get(name, True), depth + 1) for name in required},
                 {name: self.type(properties[name], depth + 1) for name in optional_names[:MAX_VALUES]},
@@ -289,20 +295,20 @@ class FoundTool:
     def __init__(self, wire: Json, note: str = "", *, code: bool = False) -> None:
         self.name = str(wire.get("name", ""))
         self._code = code
-        self._wire = wire
+        self.wire = wire
         self._note = f" [{note}]" if note else ""
 
     def line(self) -> str:
         """Returns its name and the beginning of its description."""
-        sentence = summary(self._wire.get("description") or self._wire.get("title"))
+        sentence = summary(self.wire.get("description") or self.wire.get("title"))
         return f"- {self.name}{self._note}: {sentence}" if sentence else f"- {self.name}{self._note}"
 
     def detailed(self) -> str:
         """Returns its signature or stub, and its first sentence."""
-        sentence = summary(self._wire.get("description") or self._wire.get("title"), MAX_DESCRIPTION)
-        schema = self._wire.get("inputSchema")
+        sentence = summary(self.wire.get("description") or self.wire.get("title"), MAX_DESCRIPTION)
+        schema = self.wire.get("inputSchema")
         declaration = (
-            stub(self.name, schema, self._wire.get("outputSchema")) if self._code else signature(self.name, schema)
+            stub(self.name, schema, self.wire.get("outputSchema")) if self._code else signature(self.name, schema)
         )
         return f"- {declaration}{self._note}\n  {sentence}" if sentence else f"- {declaration}{self._note}"
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_hub.catalog import CALL, OWN, READ, SEARCH, Catalog, Route
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.hub.groups.active_groups import DETAILS, MAX_FOUND, MAX_QUERY, RESET
-from mcp_hub.observability.stalls import in_slices
+from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.policy import Call
-from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS, only_reads
 from mcp_hub.search.signatures import FoundTool
 from mcp_hub.search.signatures import answer as found_tools
@@ -65,7 +65,7 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
     """
     arguments = call.params.get("arguments") or {}
     if call.route.name == RESET:
-        answer = _reset(groups, call, arguments)
+        answer = await _reset(groups, call, arguments)
         await groups.spread()
         return answer
     if call.route.name == SEARCH:
@@ -73,7 +73,7 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
     raise InvalidParameters(f"{call.route.name} is for clients that were not listed a tool; call that by its own name.")
 
 
-def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
+async def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     activated = activated_in(arguments, [group.name for group in groups.shown_to(call.caller)])
     groups.reset_for(call.caller, dict.fromkeys(activated, True))
     content = [{"type": "text", "text": reset_text(activated, groups.notes_for(call.caller))}]
@@ -81,7 +81,8 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
         catalog = groups.catalog_of(call.caller)
         members = groups.now.members
         group_tools = (entry.exposed for entry in catalog.tools_of_models() if members.groups(entry.route))
-        content.append({"type": "text", "text": encode(_definitions(catalog, group_tools)).decode()})
+        definitions = await in_thread(_definitions, catalog, list(group_tools))
+        content.append({"type": "text", "text": encode(definitions).decode()})
     return {"content": content}
 
 
@@ -130,7 +131,7 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
         )
 
     if detail == "full":
-        answer = _definitions(full_catalog, matches[:limit])
+        answer = await in_thread(_definitions, full_catalog, matches[:limit])
         for tool in answer["tools"]:
             tool.update(state(tool["name"]))
         return {"content": [{"type": "text", "text": encode({**answer, "found": len(matches)}).decode()}]}
@@ -141,7 +142,9 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
         notes += ["reads"] if not code and only_reads(wire) else []
         tools.append(FoundTool(wire, "; ".join(notes), code=code))
     signatures = BEST if detail == "brief" else limit
-    text = found_tools(_head(len(tools), len(matches)), tools, signatures, MAX_TOKENS)
+    shown = (_head(len(tools), len(matches)), tools, signatures, MAX_TOKENS)
+    is_large = weighs_more([tool.wire for tool in tools])
+    text = await in_thread(found_tools, *shown) if is_large else found_tools(*shown)
     return {"content": [{"type": "text", "text": text}]}
 
 
