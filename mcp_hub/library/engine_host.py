@@ -45,6 +45,7 @@ from mcp_hub.servers.local.in_process import (
     NotJson,
     written_arguments,
 )
+from mcp_hub.transport.background import TaskSet
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.version import VERSION
@@ -150,6 +151,7 @@ class EngineHost:
         self._files = FileWatcher(_NO_FILES)
         self._follow(source, load(source))
         self._files_lock = asyncio.Lock()
+        self._tasks = TaskSet()
         self.lasting_edits: dict[object, Callable[[Config], Config]] = {}
         """Edits that apply to each later configuration too, by what they belong to."""
         self.config = self._loaded.config
@@ -228,8 +230,12 @@ class EngineHost:
     async def follow_files(self, *, changed: bool = False) -> None:
         """Reads the configuration again if its files have changed. What the program has added or removed stays so.
 
-        Files with errors change nothing. So do files that a server can write: they wait for `Hub.renew`.
+        Files with errors change nothing. So do files that a server can write: they wait for `Hub.renew`. A caller that
+        is cancelled does not end it, as no other caller would find that the files have changed.
         """
+        await asyncio.shield(self._tasks.start(self._follow_files(changed=changed)))
+
+    async def _follow_files(self, *, changed: bool) -> None:
         async with self._files_lock:
             files = self._files
             if not files.paths or not (changed or await in_thread(files.have_changed)):
@@ -281,8 +287,8 @@ class EngineHost:
 
     def begin_anew(self) -> None:
         """Resets the host after a fork: everything that runs belongs to the parent process."""
-        keep((self._hub, self._records))
-        self._hub = self._records = None
+        keep((self._hub, self._records, self._tasks))
+        self._hub, self._records, self._tasks = None, None, TaskSet()
         self._change_lock, self._files_lock = asyncio.Lock(), asyncio.Lock()
         self.functions.begin_anew()
 

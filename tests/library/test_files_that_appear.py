@@ -122,3 +122,23 @@ async def test_clients_of_a_hub_that_serves_another_configuration_are_told_of_ne
         while "local__one" not in await client.tool_names():
             await client.notified("notifications/tools/list_changed")
             client.notifications.clear()
+
+
+async def list_briefly(hub: Hub) -> None:
+    """Asks for the tools and is cancelled at once, as by a deadline of the program."""
+    asking = asyncio.create_task(hub.list())
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+def test_a_change_is_not_lost_with_the_listing_that_noticed_it(tmp_path: Path) -> None:
+    async def listed() -> set[str]:
+        async with Hub.from_config(write_config(tmp_path, {"one": fake("--tools", "1")})) as hub:
+            assert {card.server for card in await hub.list()} == {"one"}
+            write_config(tmp_path, {"one": fake("--tools", "1"), "two": fake("--tools", "1")})
+            await list_briefly(hub)
+            return {card.server for card in await hub.list()}
+
+    assert asyncio.run(listed()) == {"one", "two"}
