@@ -43,29 +43,6 @@ Strategy = Literal["raise", "override", "skip", "rename"]
 MAX_NAMESAKES: Final = 100
 
 
-def name_for(name: str, registered_names: Container[str], strategy: Strategy) -> str | None:
-    """Returns the name to register a tool under, or None if it is not to be registered.
-
-    If the name is taken, `override` replaces the other tool, `skip` keeps it, `rename` returns `name_2`, `name_3`, ...,
-    and `raise` raises ValueError. Raises ValueError for an unknown strategy too, and RuntimeError if `MAX_NAMESAKES`
-    such names are taken.
-    """
-    if strategy not in get_args(Strategy):
-        names = "', '".join(get_args(Strategy))
-        raise ValueError(f"Invalid namesake_strategy: {strategy!r}. Supported strategies are '{names}'.")
-    if name not in registered_names or strategy == "override":
-        return name
-    if strategy == "raise":
-        raise ValueError(f"A function with name '{name}' is already registered in the toolkit.")
-    if strategy == "skip":
-        return None
-    for number in range(2, MAX_NAMESAKES + 2):
-        renamed = f"{name}_{number}"
-        if renamed not in registered_names:
-            return renamed
-    raise RuntimeError(f"{MAX_NAMESAKES} functions are registered under names that begin with '{name}'.")
-
-
 Json = dict[str, Any]
 Process = Callable[[Coroutine[Any, Any, Json]], Awaitable[Json]]
 """Runs a coroutine in the loop of the program's functions and returns its result."""
@@ -209,21 +186,35 @@ def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFun
 
 
 def take_name(tool: RegisteredToolFunction, registered_names: Container[str], strategy: Strategy) -> str | None:
-    """Sets and returns the name under which a tool is registered, or returns None. Logs a name that was taken.
+    """Sets and returns the name under which a tool is registered; returns None if it is not to be registered.
 
-    Raises ValueError and RuntimeError as `name_for` does.
+    If the name is taken, `override` replaces the other tool, `skip` keeps it, `rename` appends `_2`, `_3`, ..., and
+    `raise` raises ValueError. Raises ValueError for an unknown strategy too, and RuntimeError if `MAX_NAMESAKES` such
+    names are taken.
     """
-    name = name_for(tool.name, registered_names, strategy)
-    text = "A function with name '%s' is already registered in the toolkit."
-    if name is None:
-        log.warning(f"{text} Skipping registration.", tool.name)
-    elif name != tool.name:
-        tool.original_name, tool.name = tool.original_name or tool.name, name
-        tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
-        log.warning(f"{text} Renaming the new function to '%s'.", tool.original_name, name)
-    elif name in registered_names:
-        log.warning(f"{text} Overriding with the new function.", name)
-    return name
+    if strategy not in get_args(Strategy):
+        names = "', '".join(get_args(Strategy))
+        raise ValueError(f"Invalid namesake_strategy: {strategy!r}. Supported strategies are '{names}'.")
+    name = tool.name
+    if name not in registered_names:
+        return name
+    text = f"A function with name '{name}' is already registered in the toolkit."
+    if strategy == "raise":
+        raise ValueError(text)
+    if strategy == "skip":
+        log.warning("%s Skipping registration.", text)
+        return None
+    if strategy == "override":
+        log.warning("%s Overriding with the new function.", text)
+        return name
+    candidates = (f"{name}_{number}" for number in range(2, MAX_NAMESAKES + 2))
+    renamed = next((candidate for candidate in candidates if candidate not in registered_names), None)
+    if renamed is None:
+        raise RuntimeError(f"{MAX_NAMESAKES} functions are registered under names that begin with '{name}'.")
+    tool.original_name, tool.name = tool.original_name or name, renamed
+    tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": renamed}}
+    log.warning("%s Renaming the new function to '%s'.", text, renamed)
+    return renamed
 
 
 def repeated_registrations(

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, create_model
 from typing_extensions import TypedDict
 
 from mcp_hub import tool
-from mcp_hub.library.agentscope.registered_tools import name_for
+from mcp_hub.library.agentscope.registered_tools import Strategy, registered_tool, take_name
 from mcp_hub.schema.compact_schema import drop_titles
 from mcp_hub.servers.local import Mark, mark_of
 from mcp_hub.servers.local.local_tool import LocalTool
@@ -252,19 +252,23 @@ def test_an_extended_model_must_be_a_model_without_a_parameter_of_the_tool() -> 
     assert tool.listed == tool.definition
 
 
+def taken_name(name: str, taken: set[str], strategy: Strategy) -> str | None:
+    return take_name(registered_tool(lambda: None, Mark(name=name, description="d")), taken, strategy)
+
+
 def test_equal_names_are_refused_replaced_skipped_or_renamed_deterministically() -> None:
     """Check 37."""
     taken = {"x", "x_2"}
     with pytest.raises(ValueError, match=r"^A function with name 'x' is already registered in the toolkit\.$"):
-        name_for("x", taken, "raise")
-    assert name_for("x", taken, "override") == "x"
-    assert name_for("x", taken, "skip") is None
-    assert name_for("x", taken, "rename") == "x_3"
-    assert name_for("y", taken, "raise") == "y"
+        taken_name("x", taken, "raise")
+    assert taken_name("x", taken, "override") == "x"
+    assert taken_name("x", taken, "skip") is None
+    assert taken_name("x", taken, "rename") == "x_3"
+    assert taken_name("y", taken, "raise") == "y"
     with pytest.raises(ValueError, match="strategy"):
-        name_for("x", taken, "other")  # type: ignore[arg-type]
+        taken_name("x", taken, "other")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError):
-        name_for("x", {"x", *(f"x_{number}" for number in range(200))}, "rename")
+        taken_name("x", {"x", *(f"x_{number}" for number in range(200))}, "rename")
 
 
 def test_python_types_become_json_schemas() -> None:
