@@ -215,12 +215,6 @@ class Catalog:
             self._owners[key] = route
         self._owners |= current
 
-    def view(
-        self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
-    ) -> Catalog:
-        """Returns the view that `viewing` makes, in one go."""
-        return finished(self.viewing(listed, removed, own))
-
     def viewing(
         self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Generator[None, None, Catalog]:

@@ -313,7 +313,9 @@ class Access(Policy):
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         key = (route, profile)
-        decisions = self._decisions.setdefault(route.upstream, Lru(MAX_REMEMBERED))
+        decisions = self._decisions.get(route.upstream)
+        if decisions is None:
+            decisions = self._decisions[route.upstream] = Lru(MAX_REMEMBERED)
         if key in decisions:
             return decisions[key]
         rule = self._hiding_rule(route, profile)
