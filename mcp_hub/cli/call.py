@@ -293,7 +293,7 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
     """Says why there is no such tool. Returns 1 if the reason is a server that is not available, else 2."""
     exposed = options.name if options.tool is None else f"{options.name}/{options.tool}"
     hub.record_unknown(TOOLS, exposed, "handshake", SOLE, _ENVELOPE)
-    rule = hub.why(TOOLS, exposed) if options.explain else None
+    rule = hub.generation.why(TOOLS, exposed) if options.explain else None
     if options.json and options.explain:
         print(json_text({"route": None, "hidden_by": rule, **to_wire(error)}))
     if rule is not None:

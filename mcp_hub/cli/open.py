@@ -66,22 +66,24 @@ def matching_hubs(options: argparse.Namespace) -> list[dict[str, Any]]:
 
     Raises HubError if none runs, ConfigError if they serve several files.
     """
-    from mcp_hub.hub.hub_status import running_hubs
-
-    paths = [] if options.config is None else [options.config, *options.overlays]
-    config_paths = {str(Path.cwd() / path) for path in paths}
-    hubs = [
-        facts
-        for facts in running_hubs()
-        if config_paths <= {facts.get("config"), *facts.get("overlays", ())} and options.pid in (None, facts.get("pid"))
-    ]
+    config_paths, hubs = hubs_with_files(options)
+    hubs = [facts for facts in hubs if options.pid in (None, facts.get("pid"))]
     if not hubs:
-        which = f" with {' and '.join(map(printable, sorted(config_paths)))}" if config_paths else ""
+        which = f" with {' and '.join(map(printable, config_paths))}" if config_paths else ""
         which += f" as process {options.pid}" if options.pid is not None else ""
         raise HubError(f"no hub is running{which}; `mcp-hub status` lists those that are" if which else HOW_TO_START)
     if len({hub.get("config") for hub in hubs}) > 1:
         raise _several(hubs)
     return hubs
+
+
+def hubs_with_files(options: argparse.Namespace) -> tuple[list[str], list[dict[str, Any]]]:
+    """Returns the files that the options name, and the facts of the running hubs that serve all of them."""
+    from mcp_hub.hub.hub_status import running_hubs
+
+    paths = [] if options.config is None else [options.config, *options.overlays]
+    files = [str(Path.cwd() / path) for path in paths]
+    return files, [hub for hub in running_hubs() if {*files} <= {hub.get("config"), *hub.get("overlays", ())}]
 
 
 def _several(hubs: list[dict[str, Any]]) -> ConfigError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.open import hubs_with_files
 from mcp_hub.cli.startup import add_config_arguments
 from mcp_hub.codes import with_code
 from mcp_hub.text import printable
@@ -31,11 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 1 if no hub is running."""
-    from mcp_hub.hub.hub_status import running_hubs
-
-    paths = [] if options.config is None else [options.config, *options.overlays]
-    config_paths = [str(Path.cwd() / path) for path in paths]
-    hubs = [facts for facts in running_hubs() if set(config_paths) <= {facts.get("config"), *facts.get("overlays", ())}]
+    config_paths, hubs = hubs_with_files(options)
     if options.json:
         print(json_text(hubs))
     elif not hubs:

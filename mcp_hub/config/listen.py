@@ -312,14 +312,9 @@ class Listen(Frozen):
         return self.socket_path is not None or is_loopback(self.host)
 
     @property
-    def is_private(self) -> bool:
-        """Whether only this machine can reach the listener."""
-        return self.is_local and not self.public_host
-
-    @property
     def serves_page(self) -> bool:
         """Whether the live page is served. By default not on a Unix socket, which no browser can open."""
-        return self.is_private and self.socket_path is None if self.ui is None else self.ui
+        return is_loopback(self.host) and not self.public_host if self.ui is None else self.ui
 
     @property
     def is_reached_directly(self) -> bool:

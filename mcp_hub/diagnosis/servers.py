@@ -112,7 +112,7 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         listed = await rows_of(catalogs, clients_to_report(config))
         rewritten = catalogs.client_schemas.facts(catalogs.everybodys)
         tokens = token_costs(hub, count_calls(config))
-        unmatched = await hub.name_check.unmatched()
+        unmatched = await hub.generation.unmatched_names()
         return ServerReport(facts, items, unmatched, left_out, listed, rewritten, tokens, broken or bool(left_out))
 
 

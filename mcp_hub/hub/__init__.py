@@ -339,13 +339,9 @@ class Engine:
             raise unknown_name(kind, exposed, era)
         return route
 
-    def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
-        """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
-        return self.generation.why(kind, exposed, profile)
-
     def record_unknown(self, kind: Kind, exposed: str, era: Era, caller: Caller, envelope: Envelope) -> None:
         """Records a call under an unknown name, with the rule that hides the name if there is one."""
-        reason = self.why(kind, exposed, caller.profile) or "unknown"
+        reason = self.generation.why(kind, exposed, caller.profile) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def record_refusal(

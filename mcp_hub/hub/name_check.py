@@ -32,14 +32,10 @@ class NameCheck:
         self.found = asyncio.Event()
         """Whether a name matched nothing."""
 
-    async def unmatched(self) -> tuple[UnmatchedName, ...]:
-        """Returns the names that match nothing of the servers that have been listed until now."""
-        return await self._generations.current.unmatched_names()
-
     async def settled(self) -> None:
         """Starts all servers, waits until each has connected or failed, and warns of names that match nothing."""
         await asyncio.gather(*(upstream.tried() for upstream in self._generations.current.upstreams.values()))
-        self.report(await self.unmatched())
+        self.report(await self._generations.current.unmatched_names())
 
     def soon(self) -> None:
         """Compares the names in a second if another server has been listed by then."""
@@ -56,7 +52,7 @@ class NameCheck:
             if judged == self._judged:
                 return
             self._judged = judged
-            self.report(await self.unmatched())
+            self.report(await self._generations.current.unmatched_names())
 
     def _asking(self) -> Upstream | None:
         """Returns a server that is being asked for lists which it has not declared; None if there is none."""

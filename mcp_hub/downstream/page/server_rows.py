@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from mcp_hub.catalog import OWN, Catalog
 from mcp_hub.codes import code_of
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
@@ -48,13 +46,6 @@ ROWS_PER_STEP: Final = 20
 """Rows that are made before other tasks run."""
 
 
-class ServerCost(msgspec.Struct):
-    """How many tools of a server a caller sees, and what their definitions cost in tokens."""
-
-    tools: int = 0
-    tokens: int = 0
-
-
 class ServerRows:
     """Makes the rows of the servers, and serves `GET /servers/ID`.
 
@@ -65,7 +56,7 @@ class ServerRows:
         self._hub = dispatcher.hub
         self._feed = feed
         self._cure = cure
-        self._costs: Lru[int, tuple[Catalog, dict[str, ServerCost]]] = Lru(8)
+        self._tokens: Lru[int, tuple[Catalog, Counter[str]]] = Lru(8)
         """By the `id()` of the catalog, which is kept so that no other object gets the same id."""
         self._flags: dict[str, list[tuple[str, str]]] = {}
         """Server -> (exposed name or `""`, finding)."""
@@ -92,7 +83,7 @@ class ServerRows:
     async def rows(self, viewer: Viewer) -> list[Json]:
         """Returns the rows of all servers that a viewer sees, in the order of the configuration."""
         catalog = self.catalog_of(viewer)
-        costs = await self._costs_of(catalog)
+        tokens = await self._tokens_of(catalog)
         flags = await self._findings()
         counts = self._counts(viewer)
         rows: list[Json] = []
@@ -100,7 +91,7 @@ class ServerRows:
             if number % ROWS_PER_STEP == ROWS_PER_STEP - 1:
                 await asyncio.sleep(0)
             if self.sees(viewer, id) and len(rows) < MAX_SERVERS:
-                cost = costs.get(id, ServerCost())
+                cost = catalog.tools_by_server[id], tokens[id]
                 findings = [text for name, text in flags.get(id, []) if viewer.admin or catalog.entry(TOOLS, name)]
                 rows.append(self._cached_row(upstream, viewer, cost, findings, (counts[0][id], counts[1][id])))
         return rows
@@ -108,25 +99,21 @@ class ServerRows:
     async def totals(self, viewer: Viewer) -> Json:
         """Returns `tools`, `tokens`, `calls` and `errors` of all servers, with calls of names that no server has."""
         catalog, (calls, errors) = self.catalog_of(viewer), self._counts(viewer)
-        costs = await self._costs_of(catalog)
-        tokens = sum(cost.tokens for server, cost in costs.items() if server != OWN)
-        return {"tools": catalog.server_tools, "tokens": tokens, "calls": calls.total(), "errors": errors.total()}
+        tokens = await self._tokens_of(catalog)
+        total = tokens.total() - tokens[OWN]
+        return {"tools": catalog.server_tools, "tokens": total, "calls": calls.total(), "errors": errors.total()}
 
     def _cached_row(
-        self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
+        self, upstream: Upstream, viewer: Viewer, cost: tuple[int, int], flags: list[str], counts: tuple[int, int]
     ) -> Json:
-        """Returns the row of a server, whose `version` is another one as soon as something of it has changed."""
+        """Returns the row of a server, whose `version` is another one as soon as something of it has changed.
+
+        `cost`: its tools and their tokens; `counts`: its calls and failed calls.
+        """
         id, session = upstream.server.id, upstream.session
         facts = (
             *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
-            *(
-                session,
-                tuple(session.last_words) if session is not None else (),
-                tuple(flags),
-                counts,
-                cost.tools,
-                cost.tokens,
-            ),
+            *(session, tuple(session.last_words) if session is not None else (), tuple(flags), counts, cost),
             *(self._hub.rules.breaker_state(id), tuple(self._incomplete(upstream)), self._pin_problems(id)),
         )
         owner = "" if viewer.admin else viewer.principal
@@ -158,12 +145,7 @@ class ServerRows:
         return calls, errors
 
     def _row(
-        self,
-        upstream: Upstream,
-        viewer: Viewer,
-        cost: ServerCost,
-        flags: list[str],
-        counts: tuple[int, int],
+        self, upstream: Upstream, viewer: Viewer, cost: tuple[int, int], flags: list[str], counts: tuple[int, int]
     ) -> Json:
         id = upstream.server.id
         median, p95 = self._percentiles(id) if viewer.admin else (None, None)
@@ -171,8 +153,8 @@ class ServerRows:
             "server": id,
             "state": str(upstream.state),
             "transport": upstream.transport,
-            "tools": cost.tools,
-            "tokens": cost.tokens,
+            "tools": cost[0],
+            "tokens": cost[1],
             "calls": counts[0],
             "errors": counts[1],
             "p50_ms": median,
@@ -235,11 +217,11 @@ class ServerRows:
         durations = self._hub.metrics.durations.get((server, TOOLS.act_method))
         return (_quantile(durations, 0.5), _quantile(durations, 0.95)) if durations is not None else (None, None)
 
-    async def _costs_of(self, catalog: Catalog) -> dict[str, ServerCost]:
-        cached = self._costs.get(id(catalog))
+    async def _tokens_of(self, catalog: Catalog) -> Counter[str]:
+        """Returns the tokens of the tools that each server has in a catalog."""
+        cached = self._tokens.get(id(catalog))
         if cached is None:
-            costs = await in_thread(_costs, catalog)
-            cached = self._costs[id(catalog)] = catalog, costs
+            cached = self._tokens[id(catalog)] = catalog, await in_thread(_tokens_by_server, catalog)
         return cached[1]
 
     async def _findings(self) -> dict[str, list[tuple[str, str]]]:
@@ -269,13 +251,11 @@ class ServerRows:
         return flags
 
 
-def _costs(catalog: Catalog) -> dict[str, ServerCost]:
-    costs: dict[str, ServerCost] = {}
+def _tokens_by_server(catalog: Catalog) -> Counter[str]:
+    tokens: Counter[str] = Counter()
     for entry in catalog.entries(TOOLS):
-        cost = costs.setdefault(entry.route.upstream, ServerCost())
-        cost.tools += 1
-        cost.tokens += entry.tokens
-    return costs
+        tokens[entry.route.upstream] += entry.tokens
+    return tokens
 
 
 def _quantile(durations: DurationHistogram, share: float) -> float | None:

@@ -19,13 +19,12 @@ from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
-    from mcp_hub.downstream.page.client_rows import ClientList, ClientRows
+    from mcp_hub.downstream.page.client_rows import ClientRows
     from mcp_hub.downstream.page.config_view import ConfigView
     from mcp_hub.downstream.page.confirmations import ConfirmationsPart
     from mcp_hub.downstream.page.feed import Feed
     from mcp_hub.downstream.page.server_rows import ServerRows
     from mcp_hub.downstream.page.sessions import PageSession
-    from mcp_hub.downstream.page_access import Reload
     from mcp_hub.hub import Engine
     from mcp_hub.hub.hub_status import Status
 
@@ -65,11 +64,11 @@ class StatePart:
         self._page = page
         self._hub = hub
         self._status = status
-        self._feed = feed
-        self._servers = servers
-        self._clients = clients
-        self._view = view
-        self._confirmations = confirmations
+        self.feed = feed
+        self.server_rows = servers
+        self.client_rows = clients
+        self.view = view
+        self.confirmations = confirmations
         self._rows: Lru[str | None, tuple[float, list[Json], Json]] = Lru(MAX_VIEWERS)
         """Principal, or None for admins -> when the rows of servers were made for a stream, the rows and the totals."""
 
@@ -80,8 +79,8 @@ class StatePart:
     async def state(self, page_request: PageRequest) -> Json:
         """Returns the state as the viewer of a session may see it."""
         viewer, hub = page_request.session.viewer, self._hub
-        self._feed.watch()
-        rows = await self._servers.rows(viewer)
+        self.feed.watch()
+        rows = await self.server_rows.rows(viewer)
         config = hub.config
         return {
             "version": VERSION,
@@ -93,12 +92,12 @@ class StatePart:
             "background": BACKGROUND.facts() if viewer.admin else None,
             "who": viewer.facts,
             "servers": rows,
-            "clients": len((await self._clients.of(viewer)).rows),
-            **await self._view.show(viewer),
-            "confirmations": self._confirmations.rows(viewer),
-            "watched_since": self._feed.since,
-            "last_event_id": self._feed.event_id(self._feed.newest),
-            "totals": await self._servers.totals(viewer),
+            "clients": len((await self.client_rows.of(viewer)).rows),
+            **await self.view.show(viewer),
+            "confirmations": self.confirmations.rows(viewer),
+            "watched_since": self.feed.since,
+            "last_event_id": self.feed.event_id(self.feed.newest),
+            "totals": await self.server_rows.totals(viewer),
         }
 
     async def events(self, page_request: PageRequest) -> None:
@@ -109,7 +108,7 @@ class StatePart:
         if session.streams >= MAX_STREAMS:
             text = f"This page has {MAX_STREAMS} event streams open already."
             raise PageError(429, "streams", text, "Close a tab of the page.")
-        news = self._feed.follow()
+        news = self.feed.follow()
         session.streams += 1
         on_end = session.on_end
         on_end.append(news.set)
@@ -117,7 +116,7 @@ class StatePart:
         stream = _Stream(self, session, self._begin_at(page_request), news)
         try:
             await stream.begin()
-            with self._confirmations.watched(session, stream.has_confirmations):
+            with self.confirmations.watched(session, stream.has_confirmations):
                 await reply.start(CONFINED)
                 await reply.write(b": connected\n\n")
                 await self._follow(page_request, stream, news)
@@ -131,7 +130,7 @@ class StatePart:
             self._page.sessions.touch(session)
             if news.set in on_end:
                 on_end.remove(news.set)
-            self._feed.unfollow(news)
+            self.feed.unfollow(news)
 
     async def _follow(self, page_request: PageRequest, stream: _Stream, news: asyncio.Event) -> None:
         """Writes events until the client goes or the session ends."""
@@ -157,8 +156,8 @@ class StatePart:
     def _begin_at(self, page_request: PageRequest) -> int:
         """Returns the number of the last call that the client has."""
         event_ids = page_request.request.values(b"last-event-id")
-        number = self._feed.number_of(event_ids[0]) if len(event_ids) == 1 else None
-        return self._feed.newest if number is None else number
+        number = self.feed.number_of(event_ids[0]) if len(event_ids) == 1 else None
+        return self.feed.newest if number is None else number
 
     async def servers(self, session: PageSession) -> tuple[list[Json], Json]:
         """Returns the rows of the servers and the totals, the same for all streams that one viewer has open."""
@@ -166,16 +165,12 @@ class StatePart:
         owner, now = None if viewer.admin else viewer.principal, time.monotonic()
         cached = self._rows.get(owner)
         if cached is None or now - cached[0] >= PAUSE:
-            cached = self._rows[owner] = now, await self._servers.rows(viewer), await self._servers.totals(viewer)
+            cached = self._rows[owner] = now, await self.server_rows.rows(viewer), await self.server_rows.totals(viewer)
         return cached[1:]
-
-    async def clients(self, session: PageSession) -> ClientList:
-        """Returns the clients that the viewer sees."""
-        return await self._clients.of(session.viewer)
 
     def calls(self, session: PageSession, number: int) -> tuple[int, int, list[Json]]:
         """Returns the number of the newest call in a bounded list, how many before it are lost, and the list."""
-        dropped, entries = self._feed.after(number)
+        dropped, entries = self.feed.after(number)
         newest, size, rows = number + dropped, 0, []
         for entry in entries[:MAX_EVENT_CALLS]:
             if size > MAX_ROWS_BYTES:
@@ -186,21 +181,9 @@ class StatePart:
                 size += approximate_size(row)
         return newest, dropped, rows
 
-    def confirmations(self, session: PageSession) -> list[Json]:
-        """Returns the calls that wait for the viewer."""
-        return self._confirmations.rows(session.viewer)
-
     def catalog(self, session: PageSession) -> tuple[Any, int]:
         """Returns the catalog that the viewer sees, and the number of the generation."""
-        return self._servers.catalog_of(session.viewer), self._hub.generation.number
-
-    def newest_load(self) -> Reload | None:
-        """Returns the last load of the configuration, whether it is in force or not."""
-        return self._view.newest_load
-
-    def event_id(self, number: int) -> str:
-        """Returns the id of the event that ends with a call."""
-        return self._feed.event_id(number)
+        return self.server_rows.catalog_of(session.viewer), self._hub.generation.number
 
 
 class _Stream:
@@ -214,11 +197,11 @@ class _Stream:
         self._rows: dict[str, Json] = {}
         self._totals: Json = {}
         self._clients = 0
-        self._confirmations = part.confirmations(session)
+        self._confirmations = part.confirmations.rows(session.viewer)
         self._asks = True
         """Whether calls that wait for a person may be others than those sent before."""
         self._catalog: tuple[Any, int] | None = None
-        self._load = part.newest_load()
+        self._load = part.view.newest_load
         self._restarts = BACKGROUND.restarts
         self._checked_at = self._clients_at = -CLIENTS_EVERY
         self.written = time.monotonic()
@@ -240,12 +223,12 @@ class _Stream:
         if dropped and session.viewer.admin:
             data.append(page_event("dropped", {"count": dropped}))
         if calls:
-            data.append(page_event("calls", calls, part.event_id(self._number)))
+            data.append(page_event("calls", calls, part.feed.event_id(self._number)))
         now = time.monotonic()
         is_due = now - self._checked_at >= LOOK
         if self._asks or is_due:
             self._asks = False
-            if (confirmations := part.confirmations(session)) != self._confirmations:
+            if (confirmations := part.confirmations.rows(session.viewer)) != self._confirmations:
                 self._confirmations = confirmations
                 data.append(page_event("confirmations", confirmations))
         if calls or is_due:
@@ -267,14 +250,14 @@ class _Stream:
             data.append(page_event("totals", totals))
         self._totals = totals
         if now - self._clients_at >= CLIENTS_EVERY:
-            clients = await part.clients(session)
+            clients = await part.client_rows.of(session.viewer)
             if clients.version != self._clients and not is_first:
                 data.append(page_event("clients", {"count": len(clients.rows)}))
             self._clients, self._clients_at = clients.version, now
         catalog, earlier = part.catalog(session), self._catalog
         if earlier is not None and (earlier[0] is not catalog[0] or earlier[1] != catalog[1]):
             data.append(page_event("catalog", {"generation": catalog[1]}))
-        load, earlier_load = part.newest_load(), self._load
+        load, earlier_load = part.view.newest_load, self._load
         if earlier is not None and (earlier[1] != catalog[1] or removed or load is not earlier_load):
             data.append(page_event("configuration", {"generation": catalog[1]}))
         if session.viewer.admin and BACKGROUND.restarts != self._restarts:
