@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import unicodedata
@@ -66,6 +67,19 @@ def json_escaped(text: str, keep: str = "") -> str:
     if text.isprintable() and text.isascii():
         return text
     return "".join(char if _is_seen(char) or char in keep else json.dumps(char)[1:-1] for char in text)
+
+
+def base64url(data: bytes) -> str:
+    """Returns bytes as a text for URLs and ids, without the `=` at its end."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def base64url_bytes(text: str) -> bytes:
+    """Returns the bytes of a text of `base64url`, of which each value has one only. Raises ValueError for others."""
+    data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if base64url(data) != text:
+        raise ValueError("another text has this value")
+    return data
 
 
 def new_lines(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 from collections import OrderedDict
@@ -16,6 +14,7 @@ from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from mcp_hub.security.callers import Caller, CallerSlot
+from mcp_hub.text import base64url, base64url_bytes
 
 MAX_ISSUED_URI: Final = 65_536
 """The most characters of a URI that is remembered; a longer one is passed on unchanged and cannot be read."""
@@ -149,7 +148,7 @@ class TaskIds:
     def seal(self, caller: Caller, route: Route, task_id: str) -> str:
         """Returns the id under which `caller` knows a task of the tool at `route`."""
         payload = encode([route.upstream, route.name, task_id, *self._replica])
-        return f"{_PREFIX}{_text(payload)}.{_text(_mac(self._keys[0], caller, payload))}"
+        return f"{_PREFIX}{base64url(payload)}.{base64url(_mac(self._keys[0], caller, payload))}"
 
     def open(self, caller: Caller, sealed: str) -> tuple[Route, str]:
         """Returns the tool's route and the server's id. Raises ProtocolError for an id not given to this caller."""
@@ -165,8 +164,8 @@ class TaskIds:
         try:
             if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:
                 raise ValueError
-            data = _bytes(payload)
-            signature = _bytes(mac)
+            data = base64url_bytes(payload)
+            signature = base64url_bytes(mac)
             is_authentic = any([hmac.compare_digest(_mac(key, caller, data), signature) for key in self._keys])
             if not is_authentic or sealed != f"{_PREFIX}{payload}.{mac}":
                 raise ValueError
@@ -202,14 +201,3 @@ class TaskSealer:
 def _mac(key: bytes, caller: Caller, payload: bytes) -> bytes:
     seal = caller.seal
     return hmac.digest(key, b"mcp-hub task\0%d\0" % len(seal) + seal + payload, hashlib.sha256)[:_MAC]
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _bytes(text: str) -> bytes:
-    data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    if _text(data) != text:
-        raise binascii.Error
-    return data

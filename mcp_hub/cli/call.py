@@ -33,7 +33,7 @@ from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.access import located
 from mcp_hub.policy.call_record import outcome
-from mcp_hub.policy.chain import explain, how_it_ended
+from mcp_hub.policy.chain import explain, how_it_ended, upstream_step
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
@@ -376,14 +376,13 @@ def _explanation_text(facts: dict[str, Any]) -> str:
     """Returns the facts as text, a line each."""
     route = facts["route"]
     era = f"{route['era']} {route['revision']}" if route["era"] else "era not known yet"
-    times = {0: "was not asked", 1: "was asked once"}.get(facts["attempts"], f"was asked {facts['attempts']} times")
     code = f" ({facts['code']})" if "code" in facts else ""
     lines = [
         ("name", route["name"]),
         ("server", f"{route['server']} ({route['transport']}, {era})" if route["transport"] else "the hub itself"),
         ("tool", route["tool"]),
         *((policy["policy"], "; ".join(policy["did"])) for policy in facts["policies"]),
-        ("upstream", times + (f"; answered by {facts['fallback']}" if facts["fallback"] else "")),
+        ("upstream", upstream_step(facts["attempts"], facts["fallback"])),
         ("outcome", f"{facts['verdict']}{code} after {facts['duration_ms']:,} ms"),
         *(("stderr", line) for line in facts.get("stderr", ())),
     ]

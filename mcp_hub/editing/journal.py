@@ -63,6 +63,8 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         self._files = PrivateDirectory(directory)
+        self._performed: Run | None = None
+        """What `perform` has recorded last, to which `extend` adds."""
 
     @classmethod
     def of_user(cls) -> Journal:
@@ -101,32 +103,36 @@ class Journal:
         except BaseException:
             self._files.delete(name)
             raise
+        self._performed = run
         for old in names[: max(0, len(names) + 1 - MAX_RUNS)]:
             self._files.delete(old)
 
     def extend(self, edits: Sequence[Edit]) -> None:
-        """Writes further edits of the run that was performed last, so that one `undo` takes back both.
+        """Writes further edits of the run that this object has performed, so that one `undo` takes back both.
+
+        They are a run of their own if it was undone meanwhile.
 
         Raises:
             EditRefused: a file cannot be written.
             StaleEdit: a file has changed since the edit was made.
         """
         edits = [edit for edit in edits if edit.changes]
-        last = self.last()
-        if last is None or not edits:
+        performed = self._performed
+        if performed is None or not edits:
             return
         for edit in edits:
             edit.check()
-        self._write(msgspec.structs.replace(last, edits=(*last.edits, *edits)))
+        if not any(run.name == performed.name and run.edits == performed.edits for run in self.runs()):
+            self.perform(performed.command, edits)
+            return
+        self._performed = msgspec.structs.replace(performed, edits=(*performed.edits, *edits))
+        self._write(self._performed)
         try:
             _apply_all(edits)
         except BaseException:
-            self._write(last)
+            self._performed = performed
+            self._write(performed)
             raise
-
-    def last(self) -> Run | None:
-        """Returns the newest run that was not undone."""
-        return next((run for run in self.runs() if not run.undone), None)
 
     def undo(self, run: Run) -> Undoing:
         """Returns the edits that restore what was there before a run.

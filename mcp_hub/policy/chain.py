@@ -75,11 +75,12 @@ def explain_record(policies: Iterable[str], record: Mapping[str, Any]) -> list[J
     end = how_it_ended(str(verdict), str(reason)) if reason is not None and decided is not None else None
     steps = explain(policies, record.get("notes") or (), decided, end)
     if "upstream" in record:
-        steps.append({"policy": UPSTREAM, "did": [_upstream_step(record.get("attempts"), record.get("fallback"))]})
+        steps.append({"policy": UPSTREAM, "did": [upstream_step(record.get("attempts"), record.get("fallback"))]})
     return [{**step, "did": "; ".join(step["did"])} for step in steps]
 
 
-def _upstream_step(attempts: Any, fallback: Any) -> str:
+def upstream_step(attempts: Any, fallback: Any) -> str:
+    """Returns what the server did with a call, as the last step of its explanation."""
     times = {0: "was not asked", 1: "was asked once"}.get(attempts, f"was asked {attempts} times")
     return times + (f"; answered by {fallback}" if fallback else "")
 

@@ -5,8 +5,6 @@ Sealing is signing without encryption: anybody can read a sealed value, only rep
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -15,6 +13,7 @@ from typing import Any, Final
 
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.store import Script, Store
+from mcp_hub.text import base64url, base64url_bytes
 
 FRESH: Final = 30.0
 """Seconds for which signed members and forwards are valid. The clocks of replicas must not differ by more."""
@@ -90,7 +89,7 @@ class ReplicaKeys:
     def seal(self, kind: str, value: Any) -> str:
         """Returns a JSON value as sealed text, which opens only as the same `kind`."""
         payload = encode(value)
-        return f"{_text(payload)}.{_text(_mac(self._keys[0], kind, payload))}"
+        return f"{base64url(payload)}.{base64url(_mac(self._keys[0], kind, payload))}"
 
     def open(self, kind: str, sealed: str, longest: int = MAX_SEALED) -> Any:
         """Returns the value of a sealed text; None if no replica has sealed it as that kind, or it is too long."""
@@ -98,7 +97,7 @@ class ReplicaKeys:
         if len(sealed) > longest:
             return None
         try:
-            data, sealed_mac = _bytes(payload), _bytes(mac)
+            data, sealed_mac = base64url_bytes(payload), base64url_bytes(mac)
             if not any([hmac.compare_digest(_mac(key, kind, data), sealed_mac) for key in self._keys]):
                 return None
             return decode(data)
@@ -111,12 +110,12 @@ class ReplicaKeys:
 
     def sign(self, kind: str, data: bytes) -> str:
         """Returns the MAC of some bytes."""
-        return _text(_mac(self._keys[0], kind, data))
+        return base64url(_mac(self._keys[0], kind, data))
 
     def is_signed(self, kind: str, data: bytes, mac: str) -> bool:
         """Returns whether a replica has signed these bytes."""
         try:
-            signature = _bytes(mac)
+            signature = base64url_bytes(mac)
         except ValueError:
             return False
         return any([hmac.compare_digest(_mac(key, kind, data), signature) for key in self._keys])
@@ -125,14 +124,3 @@ class ReplicaKeys:
 def _mac(key: bytes, kind: str, data: bytes) -> bytes:
     name = kind.encode()
     return hmac.digest(key, b"mcp-hub replica\0%d\0" % len(name) + name + data, hashlib.sha256)
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _bytes(text: str) -> bytes:
-    data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    if _text(data) != text:
-        raise binascii.Error  # only one text per value is valid, as ids are compared
-    return data

@@ -192,6 +192,21 @@ def test_undo_restores_a_file_that_one_run_edited_twice(file: Path) -> None:
     assert (restored.before, restored.after) == (b"2", b"{\r\n}")
 
 
+@pytest.mark.parametrize("meanwhile", ["add", "undo"])
+def test_what_a_command_writes_later_belongs_to_its_own_run(tmp_path: Path, file: Path, meanwhile: str) -> None:
+    journal, later, other = Journal.of_user(), tmp_path / "b.json", tmp_path / "c.json"
+    journal.perform("mcp-hub setup", changed(file, b"{}").edits)
+    if meanwhile == "undo":
+        assert main(["undo", "--yes"]) == OK
+    else:
+        Journal.of_user().perform("mcp-hub add", changed(other, b"{}").edits)
+    journal.extend(changed(later, b"{}").edits)
+    assert later.exists()
+    if meanwhile == "add":
+        assert (main(["undo", "--yes"]), other.exists(), later.exists()) == (OK, False, True)
+    assert (main(["undo", "--yes"]), later.exists(), file.read_bytes()) == (OK, False, b"{\r\n}")
+
+
 def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
     plan = Plan((Edit(tmp_path / "key", None, b"s3cret-value", secret=True),))
     assert "s3cret" not in "\n".join(plan.lines())

@@ -296,8 +296,7 @@ def test_undo_takes_only_the_hub_out_of_a_client_file_that_was_edited_since(
     editor.insert((*added[:-1], added[-1] + 1 if isinstance(added[-1], int) else "mine"), mine)
     editor.insert((*added, "alwaysAllow"), True)  # which a client adds to the entry of the hub
     path.write_bytes(editor.text.encode() + b"\n")
-    run = journal.last()
-    assert run is not None
+    run = journal.runs()[0]
     undoing = journal.undo(run)
     assert not undoing.left
     journal.take_back(run, undoing)
@@ -313,8 +312,7 @@ def test_undo_finds_the_hub_in_a_list_with_items_that_have_no_name(tmp_path: Pat
     before = read_client_file(path, machine, client).servers
     journal.perform("install", [plan_install(client, machine, COMMAND, before).edit])
     path.write_text(path.read_text().replace("  - uses: a/b\n", "  - uses: e/f\n  - uses: a/b\n"))
-    run = journal.last()
-    assert run is not None
+    run = journal.runs()[0]
     journal.take_back(run, journal.undo(run))
     entries = parse(path.read_text(), "yaml").tree["mcpServers"]
     assert [entry.get("uses") or entry["name"] for entry in entries] == ["e/f", "a/b", "c/d", "a"]
@@ -328,8 +326,7 @@ def test_a_name_that_exists_again_is_not_overwritten(tmp_path: Path) -> None:
     before = read_client_file(path, machine, client).servers
     journal.perform("install", [plan_install(client, machine, COMMAND, before).edit])
     path.write_text(path.read_text().replace('"hub": {', '"a": {"command": "another"}, "hub": {'))
-    run = journal.last()
-    assert run is not None
+    run = journal.runs()[0]
     undoing = journal.undo(run)
     assert any("another mcpServers.a" in note for note in undoing.notes)
     journal.take_back(run, undoing)
