@@ -25,8 +25,13 @@ from mcp_hub.transport.peer import Progress
 from mcp_hub.upstream import lifecycle
 from mcp_hub.upstream.attribution import ClientRegistry, OnLog, rules_of
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
-from mcp_hub.upstream.client_sessions import CallerLists, ClientSessionPool, SessionContinuity, told_capabilities
-from mcp_hub.upstream.era_sessions import EraSessions
+from mcp_hub.upstream.client_sessions import (
+    CallerLists,
+    ClientSessionPool,
+    EraSessions,
+    SessionContinuity,
+    told_capabilities,
+)
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter, UpstreamEvent, UpstreamState
 from mcp_hub.upstream.link_dialer import LinkDialer

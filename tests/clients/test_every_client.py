@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.clients import Client, Machine, System, entry_of
-from mcp_hub.clients.detection import find_client_files, read_client_file
+from mcp_hub.clients.detection import FILTER_KEYS, find_client_files, read_client_file
 from mcp_hub.clients.imports import plan_import
 from mcp_hub.clients.installs import ENTRY, plan_install, plan_uninstall
 from mcp_hub.clients.table import BY_ID, CLIENTS
-from mcp_hub.clients.translation import FILTER_KEYS
 from mcp_hub.config.dialect import FILTERS
 from mcp_hub.editing import EditRefused, parse
 from mcp_hub.editing.edit import FileEditor
