@@ -31,11 +31,8 @@ from mcp_hub.protocol.questions import (
     without_count,
 )
 from mcp_hub.protocol.skill_entries import files_of, with_uris
-from mcp_hub.security.lru import Lru
+from mcp_hub.security.callers import CallerSlot
 from mcp_hub.upstream import Upstream
-
-MAX_FORWARDED: Final = 1024
-"""The most clients of the handshake era whose envelope for servers is cached."""
 
 BLOCKS_PER_STEP: Final = 4
 """The most blocks of one result that are translated in one step, as resolving one URI may take some milliseconds."""
@@ -62,8 +59,8 @@ class Relay:
         self._task_ids = task_ids
         self._shaped = shaped
         self._sharing = sharing
-        self._forwarded_envelopes: Lru[int, tuple[Envelope, Envelope]] = Lru(MAX_FORWARDED)
-        """By the `id()` of a client's envelope, which is kept so that no other object gets the same id."""
+        self._forwarded_envelopes = CallerSlot[tuple[Envelope, Envelope]]()
+        """The envelope of each session, and its form for servers."""
 
     async def __call__(self, call: Call) -> Json:
         """Returns the result of one call in its caller's era. Raises ProtocolError and CallError."""
@@ -161,11 +158,11 @@ class Relay:
         elif call.asker is None:
             envelope = Envelope(capabilities={}, log_level=envelope.log_level)
         else:
-            entry = self._forwarded_envelopes.get(id(envelope))
+            entry = self._forwarded_envelopes.get(call.caller)
             if entry is None or entry[0] is not envelope:
                 declared = forwarded_capabilities(envelope.capabilities, "handshake")
                 forwarded = Envelope(capabilities=declared, log_level=envelope.log_level)
-                entry = self._forwarded_envelopes[id(envelope)] = (envelope, forwarded)
+                entry = self._forwarded_envelopes[call.caller] = (envelope, forwarded)
             envelope = entry[1]
         if rules.allow != ALLOWED:
             envelope = replace(envelope, capabilities=rules.filter_capabilities(envelope.capabilities))
