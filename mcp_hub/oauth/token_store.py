@@ -130,8 +130,10 @@ class TokenStore:
                 try:
                     lock(fd)
                     break
-                except OSError:
+                except BlockingIOError:
                     await asyncio.sleep(LOCK_LOOK)
+                except OSError:  # the file system has no locks
+                    break
             yield
         finally:
             os.close(fd)
@@ -210,34 +212,17 @@ class SignIn(msgspec.Struct, frozen=True):
 
     def to_json(self) -> Json:
         """Returns the sign-in as JSON."""
-        members: Json = {field: getattr(self, field) for field in self.__struct_fields__}
-        if self.challenge is not None:
-            members["challenge"] = {"status": self.challenge.status, "header": self.challenge.header}
-        return {"format": FORMAT, **members}
+        return {"format": FORMAT, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_json(cls, value: Any) -> SignIn | None:
         """Reads a sign-in from JSON; None if it is not valid."""
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             return None
-        objects = {name: value.get(name) for name in ("tokens", "client", "metadata", "resource", "challenge")}
-        expires_at, authorization_server = value.get("expires_at"), value.get("authorization_server")
-        raw_challenge = objects.pop("challenge")
-        challenge = None
-        if (
-            isinstance(raw_challenge, dict)
-            and isinstance(raw_challenge.get("status"), int)
-            and isinstance(raw_challenge.get("header"), str)
-        ):
-            challenge = Challenge(raw_challenge["status"], raw_challenge["header"])
-        is_valid = (
-            all(member is None or isinstance(member, dict) for member in objects.values())
-            and isinstance(expires_at, int | float | None)
-            and isinstance(authorization_server, str | None)
-        )
-        if not is_valid:
+        try:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError:
             return None
-        return cls(expires_at=expires_at, authorization_server=authorization_server, challenge=challenge, **objects)
 
 
 def _text(value: Json | None, name: str) -> str | None:

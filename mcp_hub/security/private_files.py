@@ -483,11 +483,17 @@ _POLL: Final = 0.01
 
 
 def lock(fd: int) -> None:
-    """Locks an open file until it is closed. Raises OSError if another process holds the lock."""
+    """Locks an open file until it is closed.
+
+    Raises BlockingIOError if another process holds the lock, and OSError if nothing can be locked.
+    """
     if sys.platform == "win32":
         import msvcrt
 
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            raise BlockingIOError from None
     else:
         import fcntl
 

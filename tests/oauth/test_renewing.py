@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +15,12 @@ import pytest
 from mcp_hub import oauth
 from mcp_hub.errors import SignInMissing
 from mcp_hub.hub import Engine
-from mcp_hub.hub.composition import load_config
+from mcp_hub.hub.composition import config_of, load_config
+from mcp_hub.oauth import token_store
+from mcp_hub.oauth.token_store import SignIn, TokenStore
+from mcp_hub.transport import Challenge
 from mcp_hub.upstream import negotiation
-from tests.fakes.client import HUB, StdioClient, spawned
+from tests.fakes.client import HUB, PATIENCE, StdioClient, spawned
 from tests.oauth.authority import CLIENT, SECRET, Authority, authority
 from tests.oauth.file_keyring import BACKEND
 from tests.oauth.signing import COMMAND, command, configured, kept_files, login
@@ -299,6 +303,23 @@ async def test_a_remembered_refusal_does_not_override_a_simultaneous_login(tmp_p
             refused, _ = await asyncio.gather(many(client, "x"), login(config))
             assert len(refused) == MANY
             assert await client.text("a__effect", {"word": "after"}) == "after done"
+
+
+async def test_a_file_system_without_locks_keeps_no_renewal_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    store = TokenStore(tmp_path / "tokens")
+    server = config_of({"servers": {"a": {"url": "http://127.0.0.1:9/mcp"}}}).servers[0]
+    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr(token_store, "LOCK_WAIT", 10 * PATIENCE)
+    async with asyncio.timeout(PATIENCE), store.locked(server):
+        store.save(server, SignIn(tokens={"access_token": "x"}, expires_at=1, challenge=Challenge(401, "Bearer")))
+    assert store.load(server) == SignIn(
+        tokens={"access_token": "x"}, expires_at=1.0, challenge=Challenge(401, "Bearer")
+    )
 
 
 async def test_a_slow_token_request_does_not_make_the_hub_try_the_other_era(
