@@ -80,7 +80,11 @@ def run(options: argparse.Namespace) -> int:
     loaded = load_with_files(options, quiet=True)
     config = loaded.config
     if client is not None:
-        options.profile = options.profile or clients_with_hub(config).get(client)
+        served = clients_with_hub(config)
+        options.profile = options.profile or served.get(client)
+        if client not in served:
+            text = "does not start the hub with this configuration; this is what it would be listed"
+            print(f"note: {client.name} {text}", file=sys.stderr)
     if options.duplicates:
         return run_loop(
             _list_duplicates(loaded, read_selection(options, config), as_json=options.json or options.format == "json")

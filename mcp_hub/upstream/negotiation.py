@@ -46,18 +46,13 @@ async def no_capabilities() -> Json:
     return {}
 
 
-async def no_client() -> Era | None:
-    """Negotiates without a client: prefers no era."""
-    return None
-
-
 async def negotiate(
     peer: Peer,
     pin: EraPin,
     info: Json,
-    capabilities: ClientCapabilities = no_capabilities,
-    client_era: ClientEra = no_client,
-    previous: Agreement | None = None,
+    capabilities: ClientCapabilities,
+    client_era: ClientEra,
+    previous: Agreement | None,
 ) -> Agreement:
     """Finds the era of a fresh connection and completes its handshake. Not bounded in time.
 
