@@ -15,9 +15,7 @@ from mcp_hub.config.field_types import After, Before, SecretStr, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
 from mcp_hub.config.settings import Frozen
-from mcp_hub.config.variables import UnresolvedVariable, read_dotenv
-from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import read_regular
+from mcp_hub.config.variables import UnresolvedVariable, read_dotenv, read_text
 from mcp_hub.text import printable
 
 Grant = Literal["authorization_code", "client_credentials"]
@@ -286,19 +284,10 @@ def _forwarded_names(fields: Fields) -> list[str]:
 
 def _env_file(path: Path, fields: Fields) -> dict[str, str]:
     fields.scope.read.add(path)
-    try:
-        content, warnings = read_regular(path, MAX_ENV_FILE, "what a server is started with")
-        for warning in warnings:
-            fields.warning(fields.values["env_file"].at, warning, warning.code)
-        values = read_dotenv(content.decode("utf-8-sig"), fields.scope)
-    except UnicodeDecodeError:
-        raise UnresolvedVariable("is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
-    except ConfigError as error:
-        text = f"is refused: {printable(str(error), 500)}"
-        raise UnresolvedVariable(text, error.hub_code or codes.OPEN_TO_OTHERS) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise UnresolvedVariable(f"cannot be read: {reason}", codes.VALUE_FILE_UNREADABLE) from None
+    content, warnings = read_text(path, MAX_ENV_FILE, "what a server is started with")
+    for warning in warnings:
+        fields.warning(fields.values["env_file"].at, warning, warning.code)
+    values = read_dotenv(content, fields.scope)
     if any("\0" in value for value in values.values()):
         raise UnresolvedVariable("holds a NUL character")
     return values

@@ -219,19 +219,30 @@ def _file(text: str, scope: VariableScope) -> str:
     """Returns the content of a file without its last line end."""
     path = scope.path(text)
     scope.read.add(path)
-    display_path = printable(str(path))
     try:
-        content, _ = read_regular(path, MAX_SECRET_FILE, "what is in the configuration")
-        return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        content, _ = read_text(path, MAX_SECRET_FILE, "what is in the configuration")
+    except UnresolvedVariable as reason:
+        raise UnresolvedVariable(f"the file {printable(str(path))} {reason}", reason.code) from None
+    return content.removesuffix("\n").removesuffix("\r")
+
+
+def read_text(path: Path, limit: int, decides: str) -> tuple[str, tuple[CodedText, ...]]:
+    """Returns the content of a file that decides something, and warnings about who can change it.
+
+    Raises:
+        UnresolvedVariable: it cannot be used. `str()` is the rest of a sentence about it: `cannot be read: ...`.
+    """
+    try:
+        content, warnings = read_regular(path, limit, decides)
+        return content.decode("utf-8-sig"), warnings
     except UnicodeDecodeError:
-        raise UnresolvedVariable(f"the file {display_path} is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
+        raise UnresolvedVariable("is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
     except ConfigError as error:
-        text = f"the file {display_path} is refused: {printable(str(error), 500)}"
+        text = f"is refused: {printable(str(error), 500)}"
         raise UnresolvedVariable(text, error.hub_code or codes.OPEN_TO_OTHERS) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        text = f"the file {display_path} cannot be read: {reason}"
-        raise UnresolvedVariable(text, codes.VALUE_FILE_UNREADABLE) from None
+        raise UnresolvedVariable(f"cannot be read: {reason}", codes.VALUE_FILE_UNREADABLE) from None
 
 
 def _keyring_secret(text: str) -> str:
