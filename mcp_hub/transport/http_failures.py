@@ -142,6 +142,14 @@ def failure_of(
     return LinkError(f"unexpected {type(error).__name__} while talking to {address}")
 
 
+def link_failure(error: Exception) -> LinkError:
+    """Returns a failure as a LinkError; one that is a fault of the hub is logged."""
+    if isinstance(error, LinkError):
+        return error
+    log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
+    return LinkError(f"unexpected {type(error).__name__}")
+
+
 def _connection_failure(error: Exception, address: str, server: Server, proxy: ForwardProxy | None) -> CodedText | None:
     """Returns why no connection could be made, so that nothing was sent; None for any other failure."""
     match error:

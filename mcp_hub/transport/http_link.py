@@ -37,7 +37,7 @@ from mcp_hub.transport.http_client import (
     is_transient,
     retry_after,
 )
-from mcp_hub.transport.http_failures import HostUnreachable, wrong_type_text
+from mcp_hub.transport.http_failures import HostUnreachable, link_failure, wrong_type_text
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
 
 log = logging.getLogger("mcp_hub.transport")
@@ -145,10 +145,8 @@ class HttpLink(Link):
         self._pending_loss = None
         try:
             self._take_answer(body, stream, response.status)
-        except LinkError as error:
-            self._fail(stream, error)
         except Exception as error:
-            self._fail_unexpected(stream, error)
+            self._fail(stream, link_failure(error))
         finally:
             if stream.request is not None:
                 self._requests.pop(stream.request, None)
@@ -192,18 +190,12 @@ class HttpLink(Link):
                 await self._answer(response, stream, headers, is_initialize)
             finally:
                 response.close()
-        except LinkError as error:
-            self._fail(stream, error)
         except Exception as error:
-            self._fail_unexpected(stream, error)
+            self._fail(stream, link_failure(error))
         finally:
             if request_id in self._requests and self._requests[request_id] is asyncio.current_task():
                 del self._requests[request_id]
             self._report_loss_when_idle()
-
-    def _fail_unexpected(self, stream: EventStream, error: Exception) -> None:
-        log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
-        self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
 
     def _fail(self, stream: EventStream, error: LinkError) -> None:
         if isinstance(error, HostUnreachable) and self._pending_loss is None:

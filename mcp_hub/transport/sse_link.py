@@ -26,7 +26,7 @@ from mcp_hub.transport.background import TaskSet
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
-from mcp_hub.transport.http_failures import where
+from mcp_hub.transport.http_failures import link_failure, where
 from mcp_hub.transport.http_stream import error_about
 from mcp_hub.transport.lines import pieces
 from mcp_hub.transport.sse_codec import OversizedEvent, SseEvent, SseParser
@@ -106,11 +106,9 @@ class SseLink(Link):
                             is_id_pending = self._too_large(event, is_id_pending=is_id_pending)
                     if piece is not chunk:
                         await asyncio.sleep(0)
-        except LinkError as error:
-            reason, code = str(error), error.hub_code
         except Exception as error:
-            log.error("an event stream failed with an unexpected %s", type(error).__name__)
-            reason = f"unexpected {type(error).__name__}"
+            failure = link_failure(error)
+            reason, code = str(failure), failure.hub_code
         finally:
             response.close()
         self._lose(LinkLost(reason, code=code), endpoint)
@@ -225,17 +223,13 @@ class SseLink(Link):
 
     async def _request(self, request_id: RequestId, url: URL, body: bytes, headers: Mapping[str, str]) -> None:
         """POSTs a request. A POST that fails fails its request, unless the answer has come on the stream before."""
-        failure: LinkError | None = None
         try:
             await self._post(url, body, headers, asked=request_id)
-        except LinkError as error:
-            failure = error
         except Exception as error:
-            log.error("a request over SSE failed with an unexpected %s", type(error).__name__)
-            failure = LinkError(f"unexpected {type(error).__name__}")
-        if failure is not None and request_id in self._requests and self._lost is None and self._receiver is not None:
-            del self._requests[request_id]
-            self._receiver.failed(request_id, failure)
+            failure = link_failure(error)
+            if request_id in self._requests and self._lost is None and self._receiver is not None:
+                del self._requests[request_id]
+                self._receiver.failed(request_id, failure)
 
     async def _post(
         self,
