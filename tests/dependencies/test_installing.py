@@ -137,6 +137,7 @@ def test_setup_requests_only_locked_packages_from_the_index(tmp_path: Path) -> N
     with indexing([*pinned, *newer]) as running:
         done = ran("scripts/setup", env={**running.environ(tmp_path), "PYTHON": sys.executable}, cwd=copy)
         assert done.returncode == 0, done.stderr
+        assert re.search(r"\d MB.*\n(?:.*\n)*.*done\. Next: \.venv/bin/mcp-hub setup", done.stderr)
         assert {package(Path(file)) for file in running.requested_files} >= {*base} - {"mcp-hub-gateway"}
         assert set(running.requested_files) <= {path.name for path in pinned}
         running.requested_files.clear()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.fakes.client import fake, hub
+from tests.fakes.client import HUB, fake, hub, spawned
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +32,27 @@ async def test_a_tool_can_have_its_own_deadline(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": entry}) as client:
         late = await client.call("a__sleep", {"seconds": 10})
         assert "within 0.7 s (setting: servers.a.tools.sleep.timeout)" in late["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("document", "key"),
+    [
+        ({"mcpServers": {"a": {"timeout": 1}}}, "mcpServers.a.timeout"),
+        ({"mcpServers": {"a": {}}, "defaults": {"idle_timeout": "1s"}}, "defaults.idle_timeout"),
+        ({"servers": {"a": {"deadlines": {"call": "1s"}}}}, "servers.a.deadlines.call"),
+    ],
+)
+async def test_the_error_of_a_deadline_names_the_key_in_the_file(
+    tmp_path: Path, document: dict[str, Any], key: str
+) -> None:
+    ((root, servers), *_) = document.items()
+    entries = {root: {"a": {**fake(), **servers["a"]}}}
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({**document, **entries}))
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        late = await client.call("a__sleep", {"seconds": 10})
+        assert f"(setting: {key})" in late["content"][0]["text"]
 
 
 async def test_progress_extends_the_idle_deadline_and_silence_does_not(tmp_path: Path) -> None:
