@@ -134,7 +134,8 @@ async def _tools(
         print(_format_tools(tools, format))
     else:
         width = max((len(tool["name"]) for tool in tools), default=0)
-        room = max(_line_width() - width - 2, LEAST_DESCRIPTION)
+        line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+        room = max(line_width - width - 2, LEAST_DESCRIPTION)
         for tool in tools:
             print(f"{tool['name']:<{width}}  {_first_line(tool, room)}".rstrip())
         if not tools:
@@ -202,10 +203,6 @@ def _format_tools(tools: list[dict[str, Any]], format: Format) -> str:
 LEAST_DESCRIPTION: Final = 20
 PIPED_WIDTH: Final = 160
 """The width of a line, in characters, if stdout is not a terminal."""
-
-
-def _line_width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
 
 
 def _first_line(tool: dict[str, Any], room: int) -> str:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Generator
 from typing import Any
+
+import pytest
 
 from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
+from mcp_hub.hub.composition import config_of
+from mcp_hub.hub.exposure import Exposure
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
-from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.policy.selection import EVERYTHING
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import Principal
 from mcp_hub.security.callers import SOLE
 
@@ -64,3 +72,23 @@ def test_a_view_lists_no_tools_of_inactive_groups() -> None:
     groups, _ = active_groups(on=False)
     view = groups.view(catalog(), SOLE)
     assert not [name for name in view.names(TOOLS) if name.startswith("a__")]
+
+
+@pytest.mark.anyio
+async def test_a_short_list_that_names_many_tools_is_made_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, threads = catalog(), set()
+    survey = Catalog._survey
+
+    def noted(self: Catalog, kind: Kind) -> Generator[None]:
+        threads.add(threading.get_ident())
+        return survey(self, kind)
+
+    monkeypatch.setattr(Catalog, "_survey", noted)
+    config = config_of({"servers": {"a": {"command": "x"}}, "expose": "search", "expose_always": ["a/*"]})
+    exposure = Exposure(config, EVERYTHING, None, lambda _: whole)
+    listing = await exposure.listed(whole, SOLE, Envelope())
+    assert listing.server_tools == NUMBER
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
