@@ -103,12 +103,29 @@ def test_of_equal_names_the_first_in_the_configuration_is_meant_and_the_others_h
         assert agent == ["first__pid", "second__add", "first__echo", "second__echo"]
         both = {"first__sleep", "second__sleep"}
         assert {tool.name for tool in asyncio.run(tools.async_get_profile({"tools": ["slee?"]}))} == both
-        assert {tool.name for tool in tools.load_tools()} >= {"first__pid", "second__pid"}
     warnings = [record.getMessage() for record in caplog.records if record.name == "mcp_hub.library"]
     assert [[name in text for text in warnings] for name in ("second__pid", "second__echo")] == [
         [True, False],
         [False, True],
     ]
+
+
+def test_loading_tools_tells_once_which_names_several_have(caplog: pytest.LogCaptureFixture) -> None:
+    """Seed 4.1.2: duplicates are found when tools are loaded."""
+    with ToolManager(config={"servers": {"first": fake(), "second": fake()}}) as tools:
+        tools.tool_func(echo)
+        for _ in range(2):
+            assert {tool.name for tool in tools.load_tools()} >= {"first__echo", "second__echo", "echo", "second__pid"}
+        assert ToolExecutor(tools).execute("echo", {"text": "x"}).output == "here"
+    warnings = [record.getMessage() for record in caplog.records if record.name == "mcp_hub.library"]
+    (of_echo,) = [text for text in warnings if "'echo'" in text]
+    assert "it means echo;" in of_echo
+    assert of_echo.endswith("first__echo, second__echo")
+    assert len([text for text in warnings if "second__pid" in text]) == 1
+
+
+def echo(text: str) -> str:
+    return "here"
 
 
 def test_a_name_stays_with_the_first_server_while_that_is_unavailable(tmp_path: Path) -> None:

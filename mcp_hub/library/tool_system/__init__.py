@@ -232,12 +232,20 @@ class ToolsBySet:
         return ToolFormatter(self.hub.config.output_strategy)
 
     def load_tools(self) -> list[BaseTool]:
-        """Returns all tools in the order of the configuration."""
-        return self._tools(self.hub.list_sync())
+        """Returns all tools in the order of the configuration. Logs once which tools have equal names."""
+        return self._loaded(self.hub.list_sync())
 
     async def async_load_tools(self) -> list[BaseTool]:
         """Does what `load_tools` does, for coroutines."""
-        return self._tools(await self.hub.list())
+        return self._loaded(await self.hub.list())
+
+    def _loaded(self, cards: list[ToolCard]) -> list[BaseTool]:
+        by_name: dict[str, list[ToolCard]] = {}
+        for card in cards:
+            by_name.setdefault(card.name, []).append(card)
+        for name, same in by_name.items():
+            _first(name, same, self.hub)
+        return self._tools(cards)
 
     def get_tool(self, name: str) -> BaseTool:
         """Returns a tool by its exposed name, by `server/tool`, or by its original name.
@@ -299,8 +307,7 @@ class ToolsBySet:
             pattern = Patterns((member,))
             matches = [card for card in cards if matches_tool(pattern, servers[card.server], card.name, prefixes)]
             if matches and not WILDCARDS.search(member):
-                named = [card for card in matches if _has_full_name(card, member)]
-                matches = named or [_first(member, matches, self.hub)]
+                matches = [_first(member, matches, self.hub)]
             found = {(card.server, card.name): card for card in matches if card.server not in unavailable}
             chosen |= found
             if not found:
@@ -364,12 +371,12 @@ def _has_full_name(card: ToolCard, name: str) -> bool:
 
 
 def _first(name: str, same: Sequence[ToolCard], hub: Hub) -> ToolCard:
-    """Returns the first of the tools that have this name at their servers. Logs once that there are others."""
-    first, *others = same
-    if others and name not in hub.told_names:
+    """Returns which of these tools a name means: by its full name, else the first. Logs once that there are others."""
+    first = next((card for card in same if _has_full_name(card, name)), same[0])
+    if len(same) > 1 and name not in hub.told_names:
         hub.told_names[name] = None
         text = "several servers have a tool %r: it means %s; the others are found by their full names: %s"
-        log.warning(text, name, first.exposed, ", ".join(card.exposed for card in others))
+        log.warning(text, name, first.exposed, ", ".join(card.exposed for card in same if card is not first))
     return first
 
 

@@ -124,6 +124,7 @@ ROW_TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-22": (
         f"{TOOL_SETS}::test_of_equal_names_the_first_in_the_configuration_is_meant_and_the_others_have_full_names",
+        f"{TOOL_SETS}::test_loading_tools_tells_once_which_names_several_have",
         f"{TOOL_SETS}::test_a_name_stays_with_the_first_server_while_that_is_unavailable",
         f"{TOOL_SETS}::test_an_exposed_name_means_its_tool_although_an_earlier_server_has_a_tool_of_that_name",
         f"{FOLDERS}::test_duplicate_names_are_reported_with_the_one_that_is_kept",
