@@ -17,7 +17,7 @@ from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import ConfigDocument, read_document
 from mcp_hub.config.dialect import ROOT_KEYS, ROOTS, Dialect
 from mcp_hub.config.discovery import NAMED, FoundConfig, default_path, require_trust, user_directory
-from mcp_hub.config.egress_settings import EgressSettings, read_proxy, with_root_proxy
+from mcp_hub.config.egress_settings import EgressSettings, with_root_proxy
 from mcp_hub.config.entry import EntryContext, default_fields, read_entry
 from mcp_hub.config.entry_keys import read_defaults
 from mcp_hub.config.extras import missing
@@ -161,7 +161,7 @@ log = logging.getLogger("mcp_hub.config")
 
 _BY_TYPE: Final = (
     "on_conflict", "list_wait", "cache_dir", "max_hub_depth", "watch", "token_store", "token_dir", "group_scope",
-    "meta_tools", "state_file",
+    "meta_tools", "state_file", "proxy",
 )  # fmt: skip
 """Root keys that are read by the types of their fields alone."""
 
@@ -466,10 +466,10 @@ def _as_list(value: Any) -> list[Any]:
 
 def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
     """Reads the root keys that no other part reads. Absent ones are None."""
-    values = {name: fields.read(name, Config.model_fields[name].type) for name in _BY_TYPE}
-    if values["token_store"] == "keyring" and (reason := missing("keyring")) is not None:
+    values = fields.typed(Config, _BY_TYPE)
+    if values.get("token_store") == "keyring" and (reason := missing("keyring")) is not None:
         findings.warning(("token_store",), f"no sign-in can be read or kept: {reason}", reason.code)
-    return {**values, "proxy": read_proxy(fields), "listen": read_listen(fields, findings)}
+    return {**values, "listen": read_listen(fields, findings)}
 
 
 def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -> Any:

@@ -131,9 +131,8 @@ def read_oauth(fields: Fields, findings: Findings) -> OAuthSettings | None:
         fields.error((*auth.at, "type"), "must be oauth")
     known_values = only_known(values, ("type", *OAuthSettings.model_fields), auth.at, findings)
     inner = fields.inner({name: FieldValue(item, (*auth.at, name)) for name, item in known_values.items()})
-    settings = {name: inner.read(name, field.type) for name, field in OAuthSettings.model_fields.items()}
     try:
-        return OAuthSettings(**{name: item for name, item in settings.items() if item is not None})
+        return OAuthSettings(**inner.typed(OAuthSettings, OAuthSettings.model_fields))
     except ValidationError as error:
         for _, text in error.errors:
             fields.error(auth.at, text)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
-from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.field_types import After, SecretStr
 from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.settings import Frozen, Key, keys_of
@@ -19,10 +19,19 @@ _WITH_PROXY: Final = ("web", "browser")
 """Built-in servers that make connections themselves, so that their entry may have a proxy."""
 
 
+def _check_proxy(value: SecretStr) -> SecretStr:
+    ForwardProxy.parse(value.get_secret_value(), "the value")
+    return value
+
+
+ProxyAddress = Annotated[SecretStr, After(_check_proxy)]
+"""The address of a proxy, such as `http://proxy.example:3128`, or `direct`."""
+
+
 class EgressSettings(Frozen):
     """The way to one server, or with only a proxy, to all of them."""
 
-    proxy: Annotated[SecretStr | None, Key(effect="reach", keeps_empty=True)] = None
+    proxy: Annotated[ProxyAddress | None, Key(effect="reach", keeps_empty=True)] = None
     """The address of a proxy, or `direct`; None: the proxy of the root or of the environment variables."""
     own: bool = False
     """Whether the entry itself names the proxy, which is then used for every host, despite `NO_PROXY`."""
@@ -46,7 +55,7 @@ def read_egress(
         if key not in allowed:
             fields.warning(fields.values[key].at, "has no effect: it is for an entry with a 'url'")
     values: dict[str, Any] = {}
-    if "proxy" in allowed and (proxy := read_proxy(fields)) is not None:
+    if "proxy" in allowed and (proxy := fields.read("proxy", ProxyAddress)) is not None:
         values |= {"proxy": proxy, "own": True}
     for key in _FILES if url is not None else ():
         if (path := fields.path(key)) is None:
@@ -60,20 +69,6 @@ def read_egress(
     if url is not None and (cookies := fields.read("cookies", bool)) is not None:
         values["cookies"] = cookies
     return EgressSettings(**values) if values else None
-
-
-def read_proxy(fields: Fields) -> SecretStr | None:
-    """Reads `proxy`: the address of a proxy, or `direct`."""
-
-    def parse(value: Any) -> SecretStr:
-        if not isinstance(value, str):
-            raise ValueError("must be a text such as http://proxy.example:3128 or direct")
-        ForwardProxy.parse(value, "the value")
-        return SecretStr(value.strip())
-
-    if (field := fields.values.get("proxy")) is None or fields.is_unresolved(field.at):
-        return None
-    return fields.parsed("proxy", parse)
 
 
 def with_root_proxy(egress: EgressSettings, proxy: SecretStr | None) -> EgressSettings:

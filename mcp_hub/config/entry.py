@@ -212,12 +212,10 @@ def _server_fields(
 
 def _by_type(fields: Fields, builtin: str | None = None) -> dict[str, Any]:
     """Reads the fields of a Server that are read by their types. Absent ones are left out."""
-    values = {
-        name: fields.read(name, Server.model_fields[name].type)
-        for name, key in keys_of(Server).items()
-        if name in _BY_TYPE and (not key.builtins or builtin in key.builtins)
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    keys = keys_of(Server)
+    return fields.typed(
+        Server, [name for name in _BY_TYPE if not keys[name].builtins or builtin in keys[name].builtins]
+    )
 
 
 def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[Any]]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ TokenLimit = Annotated[int, msgspec.Meta(ge=1)]
 class PostProcessStep(Frozen):
     """One step that changes a result: a built-in by its name, or `module:function`."""
 
+    SHORT: ClassVar[Mapping[type, str]] = {str: "step"}
+
     step: str
     """The name of a built-in step, or `module:function`."""
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -148,7 +150,7 @@ def read_steps(value: Any, at: KeyPath, findings: Findings) -> tuple[PostProcess
     is_list = isinstance(value, list)
     for index, item in enumerate(value if is_list else [value]):
         key_path = (*at, index) if is_list else at
-        step = read_model(PostProcessStep, {"step": item} if isinstance(item, str) else item, key_path, findings)
+        step = read_model(PostProcessStep, item, key_path, findings)
         if step is not None and not _is_step(step.step):
             findings.error(key_path, "must be truncate, select_text, json or 'module:function'")
         elif step is not None:

@@ -245,8 +245,9 @@ def _optional(inner: Check) -> Check:
 
 def _list(inner: Check) -> Check:
     def check(value: Any) -> tuple[Any, ...]:
-        items = [value] if isinstance(value, str) else _items(value)
-        return _each((index, inner, item) for index, item in enumerate(items))
+        if isinstance(value, str):
+            return (inner(value),)  # a single text stands for a list of one
+        return _each((index, inner, item) for index, item in enumerate(_items(value)))
 
     return check
 

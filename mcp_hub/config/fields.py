@@ -13,6 +13,7 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.config.field_types import SecretStr, ValidationError, check_of, is_list, parse_duration, plain
 from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.settings import Frozen
 from mcp_hub.config.variables import VariableScope
 
 T = TypeVar("T")
@@ -103,6 +104,11 @@ class Fields:
         elif is_list(kind) and not isinstance(value, str):
             value = self.texts(name)
         return None if value is None else self.parsed(name, check_of(hint), value)
+
+    def typed(self, model: type[Frozen], names: Iterable[str]) -> dict[str, Any]:
+        """Reads fields of a model by their types. Absent and wrong ones are left out."""
+        values = {name: self.read(name, model.model_fields[name].type) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     def parsed(self, name: str, parse: Callable[[Any], T], value: Any = None) -> T | None:
         """Returns what `parse` makes of the value. Its ValueError becomes the finding."""

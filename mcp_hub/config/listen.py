@@ -17,19 +17,10 @@ import msgspec
 from msgspec import Meta
 
 from mcp_hub import codes
-from mcp_hub.config.credentials import is_loopback
-from mcp_hub.config.field_types import (
-    After,
-    Before,
-    Duration,
-    SecretStr,
-    Size,
-    ValidationError,
-    parse_duration,
-    parse_size,
-)
+from mcp_hub.config.credentials import is_loopback, port_from
+from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, ValidationError, parse_duration
 from mcp_hub.config.fields import Fields, FieldValue
-from mcp_hub.config.findings import Findings, KeyPath, only_known
+from mcp_hub.config.findings import Findings, only_known
 from mcp_hub.config.settings import Exposed, Frozen, read_model
 from mcp_hub.errors import ConfigError
 
@@ -61,13 +52,8 @@ def _split_words(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
-def _as_texts(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 WebAddress = Annotated[str, After(_check_web_address)]
 """A URL with https, or with http to this machine."""
-Texts = Annotated[tuple[str, ...], Before(_as_texts)]
 Scopes = Annotated[tuple[Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], Before(_split_words)]
 
 
@@ -76,13 +62,13 @@ class Jwt(Frozen):
 
     issuer: WebAddress
     """The value that `iss` must have."""
-    audience: Annotated[Texts, Meta(min_length=1)]
+    audience: Annotated[tuple[str, ...], Meta(min_length=1)]
     """One of these must be in `aud`, so that tokens for other servers are refused."""
     jwks_uri: WebAddress | None = None
     """Where the issuer publishes its keys; either this or `public_key`."""
     public_key: str | None = None
     """The issuer's public key in PEM; either this or `jwks_uri`."""
-    algorithms: Annotated[tuple[Algorithm, ...], Before(_as_texts), Meta(min_length=1)] = ("RS256",)
+    algorithms: Annotated[tuple[Algorithm, ...], Meta(min_length=1)] = ("RS256",)
     """Accepted algorithms; a token signed with another one is refused."""
     required_scopes: Scopes = ()
     """Scopes that a token must have."""
@@ -109,7 +95,7 @@ class Introspection(Frozen):
     """The secret of `client_id`."""
     method: Literal["basic", "post"] = "basic"
     """How the hub authenticates to the issuer."""
-    audience: Texts = ()
+    audience: tuple[str, ...] = ()
     """One of these must be in `aud`; (): the issuer decides about the audience."""
     required_scopes: Scopes = ()
     """Scopes that a token must have."""
@@ -192,10 +178,11 @@ class NamedPrincipal(Frozen):
     """A principal with a token of its own."""
 
     RESTRICTS: ClassVar[bool] = True
+    SHORT: ClassVar[Mapping[type, str]] = {str: "token"}
 
     token: SecretStr | None = None
     """Its bearer token; None: it authenticates by a client certificate (`tls.client_ca`)."""
-    certificate: Texts = ()
+    certificate: tuple[str, ...] = ()
     """The names in client certificates that identify this principal; (): its own name."""
     profile: str | None = None
     """Its profile; None: it sees everything that the hub serves."""
@@ -255,12 +242,23 @@ def _socket_path(host: str) -> str | None:
     return path if scheme == UNIX and colon else None
 
 
+_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
+
+
+def _check_public_host(name: str) -> str:
+    if not _HOST_AND_PORT.fullmatch(name):
+        raise ValueError(
+            "must be the name of the hub for its clients, such as `hub.example` or `hub.example:8443`, not a URL"
+        )
+    return name.lower()
+
+
 class Listen(Frozen):
     """The network side of `serve --sse` and `serve --http`."""
 
     host: Annotated[str, After(_check_host)] = "127.0.0.1"
     """An address, or `unix:/path` for a Unix socket."""
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8808
+    port: Annotated[int, port_from(0)] = 8808
     """The TCP port; 0 takes any free one."""
     token: SecretStr | None = None
     """The bearer token of all callers without another one. At least 32 bytes."""
@@ -270,7 +268,7 @@ class Listen(Frozen):
     """Verification of tokens that an authorization server issues."""
     tls: Tls | None = None
     """Certificate and key; None: HTTP without TLS."""
-    public_host: tuple[str, ...] = ()
+    public_host: tuple[Annotated[str, After(_check_public_host)], ...] = ()
     """Names of the hub behind a reverse proxy, as `name` or `name:port`. They require authentication."""
     allowed_hosts: tuple[str, ...] = ()
     """Further values of `Host`, as `name` or `name:port`. On loopback and all addresses `localhost` is accepted too."""
@@ -348,9 +346,6 @@ class Listen(Frozen):
         return {key: profile for key, profile in profiles_by_key.items() if profile is not None}
 
 
-_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
-
-
 def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     """Reads `listen`. Returns None if it is absent or not valid; the errors go to the findings."""
     field = fields.values.get("listen")
@@ -368,29 +363,14 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         return None
     known_values = only_known(value, Listen.model_fields, field.at, findings, Listen.model_fields)
     inner = fields.inner({name: FieldValue(item, (*field.at, name)) for name, item in known_values.items()})
-    token = inner.text("token")
-    if token is not None and not token.strip():
+    values = inner.typed(Listen, Listen.model_fields.keys() - {"host", "principals", "verify", "limits", "tls"})
+    if (token := values.get("token")) is not None and not token:
         fields.error((*field.at, "token"), "must not be empty")
-    values: dict[str, Any] = {
-        "host": _host(inner),
-        "port": inner.parsed("port", _port),
-        "token": None if token is None else SecretStr(token.strip()),
-        "principals": _principals(inner, findings),
-        "public_host": inner.parsed("public_host", _public_hosts),
-        "allowed_hosts": inner.texts("allowed_hosts"),
-        "allowed_origins": inner.texts("allowed_origins"),
-        "trusted_proxies": inner.texts("trusted_proxies"),
-        "max_body": inner.parsed("max_body", parse_size),
-        "shutdown_delay": inner.parsed("shutdown_delay", _delay),
-        "ui": inner.read("ui", bool),
-    }
-    for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
+    values |= {"host": _host(inner), "principals": _principals(inner, findings)}
+    for name, model in (("verify", TokenVerification), ("limits", CallerLimits), ("tls", Tls)):
         if known_values.get(name) is not None:
-            values[name] = read_model(model, known_values[name], (*field.at, name), findings)
-    if known_values.get("tls") is not None:
-        values["tls"] = _tls(inner, known_values["tls"], (*field.at, "tls"), findings)
-    values = {name: item for name, item in values.items() if item is not None}
-    return read_model(Listen, values, field.at, findings)
+            values[name] = read_model(model, known_values[name], (*field.at, name), findings, fields.scope)
+    return read_model(Listen, {name: item for name, item in values.items() if item is not None}, field.at, findings)
 
 
 def _host(fields: Fields) -> str | None:
@@ -402,19 +382,13 @@ def _host(fields: Fields) -> str | None:
 def _principals(fields: Fields, findings: Findings) -> dict[str, NamedPrincipal]:
     principals = {}
     for name, field in (fields.mapping("principals") or {}).items():
-        value = {"token": field.value} if isinstance(field.value, str) else field.value
+        value = field.value.strip() if isinstance(field.value, str) else field.value
         if isinstance(value, dict) and isinstance(value.get("token"), str):
             value = {**value, "token": value["token"].strip()}
         principal = read_model(NamedPrincipal, value, field.at, findings)
         if principal is not None:
             principals[name] = principal
     return principals
-
-
-def _tls(fields: Fields, value: Any, at: KeyPath, findings: Findings) -> Tls | None:
-    if isinstance(value, Mapping):
-        value = {key: fields.scope.path(item) if isinstance(item, str) else item for key, item in value.items()}
-    return read_model(Tls, value, at, findings)
 
 
 def check_profiles(listen: Listen, profiles: Mapping[str, Any], findings: Findings) -> None:
@@ -425,25 +399,3 @@ def check_profiles(listen: Listen, profiles: Mapping[str, Any], findings: Findin
             findings.error(("listen", *key), f"there is no profile {profile!r} in this file (there is: {names})")
     if listen.verify is not None and listen.verify.profile_claim is not None and not profiles:
         findings.error(("listen", "verify", "profile_claim"), "there are no 'profiles' in this file that it could name")
-
-
-def _public_hosts(value: Any) -> tuple[str, ...]:
-    names = value if isinstance(value, list) else [value]
-    return tuple(public_host(name) for name in names)
-
-
-def public_host(value: Any) -> str:
-    """Returns the name of a `public_host` in lower case. Raises ValueError for what is not `host` or `host:port`."""
-    if not isinstance(value, str) or not _HOST_AND_PORT.fullmatch(value):
-        raise ValueError(
-            "must be the name of the hub for its clients, such as `hub.example` or `hub.example:8443`, not a URL"
-        )
-    return value.lower()
-
-
-def _port(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
-        raise ValueError("must be a port, a whole number from 0 to 65535")
-    return value

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from mcp_hub.config.credentials import OAuthSettings, TokenStore, is_private_channel
 from mcp_hub.config.dialect import TRANSPORTS, schemes_of
-from mcp_hub.config.egress_settings import EgressSettings
+from mcp_hub.config.egress_settings import EgressSettings, ProxyAddress
 from mcp_hub.config.entry_rules import (
     Filter,
     HealthSettings,
@@ -311,7 +311,7 @@ class Config(Frozen):
     """Where the tokens of a sign-in are kept."""
     token_dir: Path | None = None
     """The directory of the tokens; None: a directory in the user's data directory."""
-    proxy: SecretStr | None = None
+    proxy: ProxyAddress | None = None
     """The proxy for all connections that the hub itself makes; None: the proxy of the environment variables."""
     listen: Listen = Listen()
     unread: UnreadLimits = UnreadLimits()

@@ -76,6 +76,7 @@ class TracingSettings(Frozen):
     """Tracing: spans of calls, sent to a collector by OTLP over HTTP."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
+    SHORT: ClassVar[Mapping[type, str]] = {str: "endpoint"}
 
     enabled: bool = True
     """Whether spans are sent."""
@@ -191,19 +192,12 @@ def read_root_rules(
     }
     sets = rules["tool_sets"] or ()
     rules["tool_sets"] = (*sets, *more_sets({tool_set.name: tool_set for tool_set in sets})) or None
-    tracing = root.get("tracing")
-    if tracing is not None and isinstance(tracing.value, str) and tracing.value != "off":
-        tracing = FieldValue({"endpoint": tracing.value}, tracing.at)
-    for name, model, item in (
-        ("unread", UnreadLimits, root.get("unread")),
-        ("web", WebSettings, _web_value(root)),
-        ("tracing", TracingSettings, tracing),
-        ("output_strategy", OutputStrategy, root.get("output_strategy")),
-        ("search", SearchSettings, root.get("search")),
-        ("store", StoreSettings, _store_value(root)),
-    ):
-        if item is not None and item.value is not None:
+    models: tuple[type[Frozen], ...] = (UnreadLimits, TracingSettings, OutputStrategy, SearchSettings, StoreSettings)
+    for name, model in zip(("unread", "tracing", "output_strategy", "search", "store"), models, strict=True):
+        if (item := _first(root, name)) is not None:
             rules[name] = read_model(model, item.value, item.at, findings)
+    if (web := _web_value(root)) is not None:
+        rules["web"] = read_model(WebSettings, web.value, web.at, findings)
     rules["expose"] = _read_expose(root, findings)
     _check_profiles(rules, root, findings)
     _check_groups(rules["groups"] or (), ids, findings)
@@ -219,13 +213,6 @@ def read_root_rules(
 def not_by_default(tools: Iterable[str]) -> tuple[str, ...]:
     """Returns the tools without those that settings about scraping have by default."""
     return tuple(name for name in tools if name not in SCRAPE_TOOLS)
-
-
-def _store_value(root: Mapping[str, FieldValue]) -> FieldValue | None:
-    item = root.get("store")
-    if item is None or not isinstance(item.value, str):
-        return item
-    return FieldValue({"url": item.value}, item.at)
 
 
 EXPOSE_KEYS: Final = {

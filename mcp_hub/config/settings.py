@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_transform, get_args
 
 import msgspec
 
-from mcp_hub.config.field_types import Check, ValidationError, boolean, check_of, is_noted
+from mcp_hub.config.field_types import Check, ValidationError, boolean, check_of, is_noted, plain
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
     """Fields that `repr` leaves out, as they may hold secrets."""
     OFF: ClassVar[Mapping[str, Any] | None] = None
     """The values that `off` stands for in a file; None if `off` is not allowed."""
-    NUMBER: ClassVar[str | None] = None
-    """The field that a plain number in a file stands for."""
+    SHORT: ClassVar[Mapping[type, str]] = {}
+    """The field that a plain number, text or list in a file stands for, by its type."""
     RESTRICTS: ClassVar[bool] = False
     """Whether its keys restrict what is allowed, so that a misspelt one is an error."""
 
@@ -148,25 +149,32 @@ def keys_of(model: type[Frozen]) -> dict[str, Key]:
 M = TypeVar("M", bound=Frozen)
 
 
-def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M | None:
+def read_model(
+    model: type[M], value: Any, at: KeyPath, findings: Findings, scope: VariableScope | None = None
+) -> M | None:
     """Reads a model from the value at `at` of a file; None, with errors in the findings, if it is not valid.
 
-    `off` and `false` stand for the model's `OFF`, a plain number for its field `NUMBER`, `true` for its defaults.
+    `off` and `false` stand for the model's `OFF`, a plain value for the field that `SHORT` names, `true` for its
+    defaults. Paths are relative to the file of `scope`.
     """
     is_on = boolean(value) if isinstance(value, str | bool) and model.OFF is not None else None
     if is_on is False:
         value = dict(model.OFF or {})
-    elif isinstance(value, int) and not isinstance(value, bool) and model.NUMBER is not None:
-        value = {model.NUMBER: value}
     elif is_on:
         value = {}
+    elif type(value) in model.SHORT:
+        value = {model.SHORT[type(value)]: value}
     if not isinstance(value, dict):
         shorthand = " or 'off'" if model.OFF is not None else ""
         findings.error(at, f"must be a mapping with {', '.join(model.model_fields)}{shorthand}")
         return None
     known_values = only_known(value, model.model_fields, at, findings, model.model_fields if model.RESTRICTS else ())
+    values = {key: item for key, item in known_values.items() if item is not None}
+    if scope is not None:
+        paths = {key for key, item in values.items() if plain(model.model_fields[key].type) is Path}
+        values |= {key: scope.path(values[key]) for key in paths if isinstance(values[key], str) and values[key]}
     try:
-        return model.model_validate({key: item for key, item in known_values.items() if item is not None})
+        return model.model_validate(values)
     except ValidationError as error:
         for inner, text in error.errors:
             findings.error((*at, *inner), text)
@@ -287,12 +295,7 @@ def restricting(keys: Iterable[EntryKey[Any] | RootKey[Any]]) -> frozenset[str]:
 
 def model_key(model: type[M]) -> ReadKey[M]:
     """Returns the reader of a key whose value is a model."""
-    return lambda field, reading: read_model(model, field.value, field.at, reading.findings)
-
-
-def mode_key(model: type[M]) -> ReadKey[M]:
-    """Returns the reader of a key whose value is a model, or a single word as its `mode`."""
-    return lambda field, reading: read_model(model, by_mode(field.value), field.at, reading.findings)
+    return lambda field, reading: read_model(model, field.value, field.at, reading.findings, reading.scope)
 
 
 def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
@@ -306,8 +309,3 @@ def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
             return None
 
     return read
-
-
-def by_mode(value: Any) -> Any:
-    """Returns `{"mode": WORD}` for a single word that is no boolean; any other value unchanged."""
-    return {"mode": value} if isinstance(value, str) and boolean(value) is None else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -51,8 +52,9 @@ def _check_keys(value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
 
 
 class StoreSettings(Frozen):
-    """The Redis or Valkey server that the replicas of one hub share. A plain text in a file stands for `url`."""
+    """The Redis or Valkey server that the replicas of one hub share."""
 
+    SHORT: ClassVar[Mapping[type, str]] = {str: "url"}
     NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"url", "keys"})
 
     url: Annotated[SecretStr, After(_check_url)]

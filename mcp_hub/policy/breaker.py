@@ -30,7 +30,7 @@ class BreakerSettings(Frozen):
 
     OFF: ClassVar[Mapping[str, Any]] = {"failures": 0}
 
-    NUMBER: ClassVar[str] = "failures"
+    SHORT: ClassVar[Mapping[type, str]] = {int: "failures"}
 
     failures: Annotated[int, Meta(ge=0)] = 5
     """Consecutive failures after which it opens; 0: it never opens."""

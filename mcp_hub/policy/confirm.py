@@ -88,8 +88,7 @@ class CodeModeSettings(Frozen):
 
 
 def _read_code_mode(field: FieldValue, reading: KeyReading) -> CodeModeSettings | None:
-    value = {"enabled": True} if field.value is True else field.value
-    settings = read_model(CodeModeSettings, value, field.at, reading.findings)
+    settings = read_model(CodeModeSettings, field.value, field.at, reading.findings)
     reason = missing("code_mode") if settings is not None and settings.enabled else None
     if reason is not None:
         reading.findings.warning(field.at, f"has no effect: {reason}")

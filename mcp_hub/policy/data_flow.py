@@ -14,7 +14,7 @@ from mcp_hub.catalog.names import EXPRESSION
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, mode_key
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, model_key
 from mcp_hub.errors import CallError, PermissionDenied
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, Policy, PolicyParts
@@ -41,6 +41,7 @@ class FlowSettings(Frozen):
     RESTRICTS: ClassVar[bool] = True
 
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+    SHORT: ClassVar[Mapping[type, str]] = {str: "mode"}
 
     mode: FlowMode = "off"
     """`refuse`: the call that would complete the three labels is refused; `warn`: records show the labels."""
@@ -69,7 +70,7 @@ def _read_labels(field: FieldValue, reading: KeyReading) -> Labels:
     return labels
 
 
-FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings(), restricts=True)
+FLOWS: Final = RootKey("flows", model_key(FlowSettings), FlowSettings(), restricts=True)
 LABELS: Final[EntryKey[Labels]] = EntryKey("labels", _read_labels, {}, restricts=True)
 """What its tools do, for `flows`: `reads_private`, `reads_untrusted`, `writes_external`; a list, or a mapping of these
 to names."""

@@ -23,7 +23,7 @@ from mcp_hub.security.counters import InFlight, TokenBuckets
 class LimitSettings(Frozen):
     """Limits of concurrent calls and of their rate. Beyond them the hub answers with `overloaded`."""
 
-    NUMBER: ClassVar[str] = "at_once"
+    SHORT: ClassVar[Mapping[type, str]] = {int: "at_once"}
 
     at_once: Annotated[int, Meta(ge=1)] = 64
     """Concurrent calls of all callers together."""

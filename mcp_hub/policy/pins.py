@@ -15,9 +15,8 @@ from mcp_hub import codes
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.config_files import stamp_of
 from mcp_hub.config.field_types import check_of
-from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mode, parsed_key, read_model
+from mcp_hub.config.settings import EntryKey, Frozen, RootKey, model_key, parsed_key
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy import PolicyParts
 from mcp_hub.protocol.kinds import Kind
@@ -54,6 +53,7 @@ class PinSettings(Frozen):
     RESTRICTS: ClassVar[bool] = True
 
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+    SHORT: ClassVar[Mapping[type, str]] = {str: "mode"}
 
     mode: PinMode = "off"
     """`warn`: differences are reported; `enforce`: what differs is hidden and refused until it is pinned."""
@@ -61,14 +61,7 @@ class PinSettings(Frozen):
     """The file of the record; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
 
 
-def _read(field: FieldValue, reading: KeyReading) -> PinSettings | None:
-    value = by_mode(field.value)
-    if isinstance(value, dict) and isinstance(value.get("file"), str):
-        value = {**value, "file": reading.scope.path(value["file"])}
-    return read_model(PinSettings, value, field.at, reading.findings)
-
-
-PINS: Final = RootKey("pins", _read, PinSettings(), restricts=True)
+PINS: Final = RootKey("pins", model_key(PinSettings), PinSettings(), restricts=True)
 PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", parsed_key(check_of(PinMode)), None, restricts=True)
 """The mode of this server, `off`, `warn` or `enforce`; None: that of the root."""
 

@@ -32,7 +32,7 @@ class RetrySettings(Frozen):
 
     OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
 
-    NUMBER: ClassVar[str] = "attempts"
+    SHORT: ClassVar[Mapping[type, str]] = {int: "attempts"}
 
     attempts: Annotated[int, Meta(ge=1, le=10)] = 2
     """Attempts in total, the first one included."""

@@ -14,7 +14,7 @@ from msgspec import Meta
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.field_types import After
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.settings import EntryKey, Frozen, RootKey, mode_key
+from mcp_hub.config.settings import EntryKey, Frozen, RootKey, model_key
 from mcp_hub.observability.stalls import SLICE, run_for
 from mcp_hub.policy import PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
@@ -57,6 +57,7 @@ class ScreenSettings(Frozen):
     RESTRICTS: ClassVar[bool] = True
 
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+    SHORT: ClassVar[Mapping[type, str]] = {str: "mode"}
 
     mode: ScreenMode = "flag"
     """`flag`: findings are reported, and only names with hidden characters are hidden. `quarantine`: all are hidden."""
@@ -70,9 +71,9 @@ class ScreenSettings(Frozen):
     """The hub reports a description that has more characters than this."""
 
 
-SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings(), restricts=True)
+SCREEN: Final = RootKey("screen", model_key(ScreenSettings), ScreenSettings(), restricts=True)
 SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey(
-    "screen", mode_key(ScreenSettings), None, restricts=True
+    "screen", model_key(ScreenSettings), None, restricts=True
 )
 """Settings of the screen for this server. They take precedence over those of the root."""
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from mcp_hub.catalog import Route
-from mcp_hub.config.fields import FieldValue
-from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
+from mcp_hub.config.settings import Frozen, RootKey, model_key
 from mcp_hub.errors import (
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
@@ -62,6 +61,7 @@ class CallLogSettings(Frozen):
     """The call log: one line per call."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
+    SHORT: ClassVar[Mapping[type, str]] = {str: "file"}
 
     enabled: bool = True
     """Whether calls are recorded."""
@@ -73,16 +73,7 @@ class CallLogSettings(Frozen):
     """Whether lines have a redacted, shortened copy of the arguments."""
 
 
-def _read(field: FieldValue, reading: KeyReading) -> CallLogSettings | None:
-    value = field.value
-    if isinstance(value, str) and value != "off":
-        value = {"file": value}
-    if isinstance(value, dict) and isinstance(value.get("file"), str):
-        value = {**value, "file": reading.scope.path(value["file"])}
-    return read_model(CallLogSettings, value, field.at, reading.findings)
-
-
-CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings(), needs_restart=True)
+CALL_LOG: Final = RootKey("call_log", model_key(CallLogSettings), CallLogSettings(), needs_restart=True)
 
 
 class Trace(Policy):

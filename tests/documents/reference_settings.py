@@ -48,6 +48,7 @@ TYPE_NAMES: Final = {
     Path: "path",
     Any: "anything",
 }
+PLAIN: Final = {int: "number", str: "text", list: "list"}
 UNITS: Final = ((3600.0, "h"), (60.0, "m"), (1.0, "s"))
 SIZES: Final = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1000**2, "MB"))
 
@@ -220,7 +221,7 @@ def sections(models: Iterator[NamedModel]) -> Iterator[tuple[str, list[tuple[str
             if not (key == "name" and name.endswith(".NAME"))
         ]
         shorthands = [
-            *([f"A plain number is `{model.NUMBER}`."] if model.NUMBER else []),
+            *(f"A plain {PLAIN[kind]} is `{field}`." for kind, field in model.SHORT.items()),
             *(["`off` switches it off."] if model.OFF is not None else []),
         ]
         yield f"## `{name}`\n\n{' '.join([said_to_users(inspect.getdoc(model) or ''), *shorthands])}", rows
