@@ -239,7 +239,7 @@ def listing_of(catalogs: Catalogs, client: Client | None, profile: str | None = 
     else:
         known = client if client is not None and client.calls_itself else None
         listing, why = exposure.listing_for(catalog, known, caller)
-    return listing, why if profile is None else f"{why}, with the profile {profile!r}"
+    return listing, why if profile is None else f"{why}; its profile {profile!r} has no others"
 
 
 def viewer_of(profile: str | None) -> Caller:

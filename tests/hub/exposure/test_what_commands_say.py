@@ -136,7 +136,7 @@ def test_commands_say_of_a_client_only_what_its_own_entry_of_the_hub_serves(tmp_
     def said(*arguments: str) -> str:
         return stdout_of(*arguments, "--config", str(config), HOME=str(home), XDG_CONFIG_HOME=str(home / ".config"))
 
-    few = "they are few, with the profile 'p'"
+    few = "they are few; its profile 'p' has no others"
     assert f"listed to clients: Cursor 2 of 2 tools ({few}); Kiro, any other client 22 of 22 tools" in said("check")
     tools = ["a__tool_000", "a__tool_001"]
     assert [line.split()[0] for line in said("tools", "--client", "cursor").splitlines()] == tools
