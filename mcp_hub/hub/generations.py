@@ -89,8 +89,6 @@ class SharedServices(msgspec.Struct, frozen=True):
     """The hub's own part of its instructions."""
 
 
-Lists = Mapping[Kind, Sequence[Any]]
-
 log = logging.getLogger("mcp_hub")
 
 MAX_RETIRING: Final = 32
@@ -174,13 +172,15 @@ class Generation:
         """Returns the names in rules that match nothing of the servers that have been listed until now."""
         if not (rules := rule_names(self.config)):
             return ()
-        lists: dict[str, Lists] = {
+        lists: dict[str, dict[Kind, list[Any]]] = {
             id: {kind: [*wires, *upstream.caller_lists.items(kind)] for kind, wires in upstream.lists.items.items()}
             for id, upstream in self.listed.items()
         }
         return await in_thread(self._unmatched, rules, lists)
 
-    def _unmatched(self, rules: Sequence[RuleNames], lists: Mapping[str, Lists]) -> tuple[UnmatchedName, ...]:
+    def _unmatched(
+        self, rules: Sequence[RuleNames], lists: dict[str, dict[Kind, list[Any]]]
+    ) -> tuple[UnmatchedName, ...]:
         listed = {}
         # Not `upstream.server`: before a generation is in force, that is the entry of the former one.
         servers = {

@@ -43,7 +43,8 @@ def _read_blacklist(field: FieldValue, reading: KeyReading) -> Blacklist | None:
         # {server: [tool, ...]}
         for server in (server for server, tools in value.items() if tools == []):
             findings.warning((*field.at, server), "names no tool and refuses nothing; write '*' to refuse all tools")
-        value = [[server, tool] for server, tools in value.items() for tool in _as_list(tools)]
+        items = value.items()
+        value = [[server, tool] for server, tools in items for tool in (tools if isinstance(tools, list) else [tools])]
     if not isinstance(value, list):
         findings.error(field.at, "must be a list of [server, tool] or 'server/tool'")
         return None
@@ -58,10 +59,6 @@ def _read_blacklist(field: FieldValue, reading: KeyReading) -> Blacklist | None:
             findings.warning(at, "names a server that is not in this file; it refuses nothing")
         pairs.append(pair)
     return tuple(pairs)
-
-
-def _as_list(tools: Any) -> list[Any]:
-    return tools if isinstance(tools, list) else [tools]
 
 
 def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
