@@ -182,20 +182,11 @@ def _worker_place(options: argparse.Namespace) -> WorkerPlace | None:
 
 
 def _listen(config: Config, options: argparse.Namespace) -> Listen:
-    public_host = _public_hosts(options.public_host) if options.public_host else None
+    public_host = options.public_host or None
     try:
         return config.listen.with_options(host=options.host, port=options.port, public_host=public_host)
     except ConfigError as error:
         raise ConfigError(f"--{error}", codes.VALUE_WRONG) from None
-
-
-def _public_hosts(names: list[str]) -> tuple[str, ...]:
-    from mcp_hub.config.listen import public_host
-
-    try:
-        return tuple(public_host(name) for name in names)
-    except ValueError as error:
-        raise ConfigError(f"--public-host: {error}", codes.VALUE_WRONG) from None
 
 
 def _hub(options: argparse.Namespace, config: Config, records: RecordWriter, *, one_client: bool = False) -> Engine:

@@ -13,7 +13,7 @@ from mcp_hub.clients import Client, Machine
 from mcp_hub.clients.table import CLIENTS
 from mcp_hub.config.ancestry import options_of_serve
 from mcp_hub.config.config_files import read_document
-from mcp_hub.config.dialect import RESTRICTIONS, Dialect
+from mcp_hub.config.dialect import FILTERS, RESTRICTIONS, Dialect
 from mcp_hub.config.entry import EntryContext, read_entry
 from mcp_hub.config.entry_keys import canonical_values, read_defaults
 from mcp_hub.config.field_types import boolean
@@ -199,16 +199,8 @@ def _is_hub(server: Server | None, machine: Machine) -> bool:
 
 _ORDER: Final = ("command", "args", "env", "env_file", "cwd", "url", "transport", "headers")
 """Keys of an entry in the order in which a person would write them."""
-FILTER_KEYS: Final = {
-    "tools.allow": "enable_tools",
-    "tools.deny": "disable_tools",
-    "resources.allow": "enable_resources",
-    "resources.deny": "disable_resources",
-    "prompts.allow": "enable_prompts",
-    "prompts.deny": "disable_prompts",
-    "tools.allow_tags": "include_tags",
-    "tools.deny_tags": "exclude_tags",
-}
+FILTER_KEYS: Final = {half: key for key, half in reversed(FILTERS.items())}
+"""Half of a filter -> the hub's own key of it, which is the first of all."""
 _BARE: Final = re.compile(r"\$\$\{|\$\{|\$([A-Za-z_][A-Za-z0-9_]*)")
 _FILE: Final = re.compile(r"(?<!\$)\{file:([^{}]*)\}")
 _FILE_VARIABLE: Final = re.compile(r"(?<!\$)\$\{file:([^{}]*)\}")

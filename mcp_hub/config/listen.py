@@ -296,7 +296,7 @@ class Listen(Frozen):
             return Listen.model_validate({**msgspec.structs.asdict(self), **given})
         except ValidationError as error:
             at, text = error.errors[0]
-            raise ConfigError(f"{'.'.join(map(str, at))}: {text}", codes.VALUE_WRONG) from None
+            raise ConfigError(f"{str(at[0]).replace('_', '-')}: {text}", codes.VALUE_WRONG) from None
 
     @property
     def socket_path(self) -> Path | None:
