@@ -28,7 +28,7 @@ from mcp_hub.config.commands import CommandNotFound, child_environment, find_com
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import is_plain_secret, secret_texts
 from mcp_hub.config.variables import VariableScope, has_variable
-from mcp_hub.diagnosis.client_lists import config_in, list_lines, listed_by_client
+from mcp_hub.diagnosis.client_lists import config_in, left_out_lines, list_lines, listed_by_client
 from mcp_hub.editing.secret_store import KeptSecret, SecretStore
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.errors import ConfigError
@@ -146,7 +146,7 @@ def _try_and_write(addition: Addition, server: Server, options: argparse.Namespa
         print(f"nothing was written; --off adds {name} all the same, switched off", file=sys.stderr)
     elif on:
         print(f"\nadded {name} to {printable(str(plan.edits[0].path))}. {RELOADS}")
-        for line in list_lines(listed_before, listed_by_client(path)):
+        for line in (*list_lines(listed_before, listed_by_client(path)), *left_out_lines(path, server.id)):
             print(line)
         if trial.wants_sign_in:
             print(f"Sign in to it: mcp-hub login {shlex.quote(name)}")

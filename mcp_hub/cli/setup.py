@@ -171,6 +171,8 @@ class Setup:
                     raise EditRefused(f"{printable(str(self._path))}: {text}")
                 if has_own or off:
                     profiles[client] = []
+                    if self._import_plan.added:
+                        self._notes.append(f"{file.name} gets what is new when profiles.{client}.tools names it")
             elif client in chosen or off:
                 profiles[client] = chosen.get(client) or [id for id in ids if id not in off]
                 self._target.add_profile(client, profiles[client])

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from mcp_hub.catalog import Route
 from mcp_hub.clients import Client, Machine
 from mcp_hub.clients.detection import find_client_files
 from mcp_hub.clients.table import CLIENTS
@@ -19,6 +20,8 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.exposure import rows_of
+from mcp_hub.policy.selection import select
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.catalog_cache import CatalogCache
 
@@ -108,6 +111,19 @@ async def _rows(config: Config, clients: Mapping[Client, str | None]) -> list[Js
     async with hub_of_kept_catalogs(config) as hub:
         unseen = sum(server.enabled for server in config.servers) - len(hub.upstreams)
         return [{**row, "unseen": unseen} for row in await rows_of(hub.catalogs, clients)]
+
+
+def left_out_lines(path: Path, id: str) -> Iterator[str]:
+    """Yields a line for each client that gets not all tools of a server, as its profile does not have them."""
+    config = config_in(path)
+    server = next((server for server in config.servers if server.id == id), None) if config is not None else None
+    if config is None or server is None:
+        return
+    for client, profile in clients_with_hub(config).items():
+        if profile is not None and not select(config, profile).has(server, Route(id, TOOLS, "*"), server.tags):
+            name, own = printable(id, 100), printable(profile, 100)
+            text = f"{client.name} has the profile {own}, which does not have all of {name}"
+            yield f"{text}: write {name}/* into profiles.{own}.tools if it should"
 
 
 def list_lines(before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[str]:

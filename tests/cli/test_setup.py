@@ -195,6 +195,13 @@ def test_what_is_off_in_a_client_stays_off_there_and_comes_to_the_others(
     done = windsurf.read_bytes(), person.config.read_bytes()
     assert person.run("setup", "--yes") == OK
     assert (windsurf.read_bytes(), person.config.read_bytes()) == done
+    assert person.run("add", "later", "--yes", "--", sys.executable, FAKE) == OK
+    missing = "Windsurf has the profile windsurf, which does not have all of later"
+    assert f"{missing}: write later/* into profiles.windsurf.tools" in person.out
+    assert "Cursor has the profile" not in person.out
+    (person.home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"new": {**clock, "env": {"A": "b"}}}}))
+    assert person.run("setup", "--yes") == OK
+    assert "note: Windsurf gets what is new when profiles.windsurf.tools names it" in person.out
 
 
 def test_a_person_says_which_servers_a_client_gets(person: Person, before: dict[Path, bytes]) -> None:
