@@ -14,6 +14,7 @@ from mcp_hub.config.discovery import default_config
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import ConfigError
 from mcp_hub.hub.groups import Groups
 from mcp_hub.library.engine_host import (
     CallLabel,
@@ -446,12 +447,15 @@ class Hub(Closable):
     def attach(self, *facades: HasHub) -> None:
         """Moves the servers and functions of facades and clients to this hub, and closes the hubs they had.
 
-        Raises ConfigError if the name of a server is taken.
+        Raises ConfigError if the name of a server is taken, or for a client at the hub of a toolkit, which goes on.
         """
         for facade in facades:
             other_hub = facade.hub
             if other_hub is self:
                 continue
+            if not getattr(facade, "owns_hub", True):
+                text = "the client is at the hub of another toolkit, whose rules apply to it"
+                raise ConfigError(f"{text}; give both toolkits one hub: Toolkit(hub=...)")
             functions = list(other_hub._running.functions)
             blacklist = BLACKLIST.of(other_hub.config)
 

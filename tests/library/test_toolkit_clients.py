@@ -274,6 +274,8 @@ async def test_a_client_of_one_toolkit_with_rules_is_refused_by_another_which_le
         await toolkit.register_mcp_client(client, enable_funcs=["echo"])
         with pytest.raises(ConfigError, match="another toolkit"):
             await other.register_mcp_client(client)
+        with pytest.raises(ConfigError, match="another toolkit"):
+            other.hub.attach(client)
         assert await text(toolkit, "add", a=1) == "3"
         assert await text(toolkit, "echo", text="x") == "x"
         together = Toolkit(hub=toolkit.hub)
@@ -309,5 +311,11 @@ async def test_a_client_that_is_registered_again_has_the_tools_of_all_registrati
         assert {card.name for card in await toolkit.hub.list()} == {"echo", "pid", "add"}
         await together.remove_mcp_clients("one")
         assert {card.name for card in await toolkit.hub.list()} == {"echo", "pid"}
+        assert await text(toolkit, "echo", text="x") == "x"
+        toolkit.clear()
+        assert await toolkit.hub.list() == []
+        await toolkit.register_mcp_client(client, enable_funcs=[])
+        assert await toolkit.hub.list() == []
+        await toolkit.register_mcp_client(client, enable_funcs=["echo"])
         assert await text(toolkit, "echo", text="x") == "x"
     await client.close()

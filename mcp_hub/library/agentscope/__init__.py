@@ -100,11 +100,10 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
     def hub(self, hub: Hub) -> None:
         former_hub, self._hub, self._owns_hub = self._hub, hub, False
         self._attaches_clients, self._hub_groups = True, frozenset()
-        for client in self._clients():
+        for client in self._known_clients:
             if client.is_at(former_hub):  # its server has moved with the others
                 client.hub = hub
-            else:
-                client.attach_to(hub)
+        hub.attach(*self._clients())
         self._update_hub()
 
     def close(self) -> None:
@@ -338,7 +337,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
                 f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
             )
         if self._attaches_clients and isinstance(mcp_client, ServerClient):
-            mcp_client.attach_to(self._hub)
+            self._hub.attach(mcp_client)
+            self._known_clients.add(mcp_client)
             await mcp_client.unfilter()
         try:
             names = [tool.name for tool in await mcp_client.list_tools()]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
-from mcp_hub.errors import ConfigError
 from mcp_hub.library import Hub
 from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.server_entries import DetachableServer, make_server, secrets_among, with_changes
@@ -308,8 +307,8 @@ class ServerClient(MCPClientBase):
 
     async def unfilter(self) -> None:
         """Makes the hub list the tools again that no toolkit has registered yet."""
-        if self._registered:
-            filters = make_server(self.name, self.entry, literal=True).filters
+        filters = make_server(self.name, self.entry, literal=True).filters
+        if any(server.id == self.name and server.filters != filters for server in self.hub.config.servers):
             await self.hub.edit(partial(with_changes, ids=[self.name], filters=filters))
 
     @property
@@ -333,14 +332,10 @@ class ServerClient(MCPClientBase):
         """Returns whether the client uses this hub."""
         return self._hub is hub
 
-    def attach_to(self, hub: Hub) -> None:
-        """Moves the client to a hub, whose rules then apply to it. Raises ConfigError if it is at another one."""
-        if self.hub is hub:
-            return
-        if self._attached is not None:
-            text = f"the client {self.name!r} is at the hub of another toolkit, whose rules apply to it"
-            raise ConfigError(f"{text}; give both toolkits one hub: Toolkit(hub=...)")
-        hub.attach(self)
+    @property
+    def owns_hub(self) -> bool:
+        """Whether no toolkit uses the hub too."""
+        return self._attached is None
 
     def _require_connection(self) -> None:
         """Raises RuntimeError if the program has to call `connect` first."""

@@ -283,11 +283,11 @@ def with_tools(
     functions = functions_of(config)
     settings = tuple(_settings(group, tools, None if functions is None else functions.id) for group in groups)
     other_groups = tuple(group for group in config.groups if group.name not in former_groups)
-    servers = []
-    for server in config.servers:
-        registered = clients[server.id].registered if server.id in clients else ()
-        servers.append(_with_rules(server, registered, hub) if registered else server)
-    return config.model_copy(update={"groups": (*other_groups, *settings), "servers": tuple(servers)})
+    servers = tuple(
+        _with_rules(server, clients[server.id].registered, hub) if server.id in clients else server
+        for server in config.servers
+    )
+    return config.model_copy(update={"groups": (*other_groups, *settings), "servers": servers})
 
 
 def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSettings:
