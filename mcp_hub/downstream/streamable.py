@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from mcp_hub.downstream.responses import (
     refuse_with,
     shape_of,
 )
-from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
+from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
@@ -220,7 +221,12 @@ class ModernEndpoint:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return
         caller = self._callers.of(principal)
-        mismatch = routing_headers.check(request.head.text, message, self._schema(message, caller))
+        schema = self._schema(message, caller)
+        if schema is not None and routing_headers.must_be_repeated(schema, request.head.text):
+            with contextlib.suppress(ProtocolError):  # `check` reports it
+                envelope = eras.read_envelope(message["params"])
+                schema = await self._dispatcher.hub.listed_schema(message["params"]["name"], caller, envelope)
+        mismatch = routing_headers.check(request.head.text, message, schema)
         if mismatch is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(mismatch.code, 400), mismatch, request_id)
             return

@@ -15,7 +15,7 @@ from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.client_schemas import adapt_schemas
 from mcp_hub.hub.composition import EngineOptions, compose
-from mcp_hub.hub.exposure import OWN_NAMES, expose, own_route
+from mcp_hub.hub.exposure import OWN_NAMES, client_of, expose, own_route
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.name_check import NameCheck
 from mcp_hub.hub.own_tools import CODE_RUN, OwnTools
@@ -222,6 +222,12 @@ class Engine:
     def entry(self, kind: Kind, exposed: str, caller: Caller) -> Json | None:
         """Returns one item as it is listed to a caller now, None if it is not. Must not be mutated."""
         return self.catalogs.of(caller).entry(kind, exposed)
+
+    async def listed_schema(self, tool: str, caller: Caller, envelope: Envelope) -> Any:
+        """Returns the input schema with which a tool is listed to a client; None if there is no such tool."""
+        entry = self.catalogs.of(caller).item_of(TOOLS, tool)
+        schemas = self.catalogs.client_schemas
+        return None if entry is None else await schemas.input_schema(entry, client_of(envelope))
 
     async def settled_catalog(self, caller: Caller = SOLE) -> Catalog:
         """Returns a caller's catalog once every upstream has connected or failed (`Catalogs.settled_for`)."""

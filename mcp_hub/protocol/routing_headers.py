@@ -223,6 +223,12 @@ def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema
     return check_params(lines, params.get("arguments"), schema)
 
 
+def must_be_repeated(schema: Any, headers: Iterable[tuple[str, str]]) -> bool:
+    """Returns whether a schema asks for arguments to be repeated in headers, and a request repeats none."""
+    prefix = PARAM_PREFIX.lower()
+    return bool(_annotated_schemas(schema)) and not any(name.lower().startswith(prefix) for name, _ in headers)
+
+
 def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) -> ProtocolError | None:
     """Returns the error of wrong `Mcp-Param-*` headers; None if they are correct. `lines`: values by lower-case name.
 

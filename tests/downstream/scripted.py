@@ -52,9 +52,14 @@ class ScriptedDispatcher:
         self.hub = SimpleNamespace(
             callers=Callers(),
             entry=lambda kind, name, caller: tools.get(name),
+            listed_schema=self.listed_schema,
             record_stranger=self.refusals.append,
             forget=lambda principal: None,
         )
+
+    async def listed_schema(self, tool: str, caller: object, envelope: object) -> dict[str, Any]:
+        """Every client is listed the tools as they are."""
+        return REGIONAL
 
     def over_network(self) -> None:
         """There are no servers behind it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.types import Implementation
 
 from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.clients import Provider
@@ -17,6 +18,7 @@ from mcp_hub.library.formats import anthropic_tools, openai_tools
 from mcp_hub.protocol.era import CLIENT_INFO_KEY
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, hub, spawned, write_config
+from tests.fakes.network import network_hub, sdk, text
 from tests.hub.exposure.listing import introduce
 from tests.hub.exposure.test_what_commands_say import stdout_of
 from tests.schema.provider_subsets import REFUSED_BY
@@ -165,3 +167,18 @@ def test_check_counts_the_rewritten_schemas(tmp_path: Path) -> None:
     assert [str(counts["Codex"]) in line and "Gemini CLI" in line for line in lines] == [True]
     config = str(write_config(tmp_path, {"a": server(tmp_path)}, expose="all", schemas="original"))
     assert json.loads(stdout_of("check", "--config", config, "--json"))["rewritten"] == []
+
+
+@pytest.mark.parametrize("name", ["claude-code", "gemini-cli-mcp-client", "somebody"])
+async def test_a_client_need_not_repeat_in_headers_what_its_list_does_not_ask_for(tmp_path: Path, name: str) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}, "n": {"const": 1}}}
+    (tmp_path / "lists").write_text(json.dumps({"tools": [{"name": "echo", "inputSchema": schema}]}))
+    servers = {"a": fake("--lists", str(tmp_path / "lists"))}
+    info = Implementation(name=name, version="1")
+    async with (
+        network_hub(tmp_path / "hub", servers) as (_, base),
+        sdk(f"{base}/mcp", "modern", client_info=info) as client,
+    ):
+        (tool,) = (await client.list_tools()).tools
+        assert ("x-mcp-header" in json.dumps(tool.input_schema)) == (name != "gemini-cli-mcp-client")
+        assert await text(client, "a__echo", {"text": "x"}) == "x"
