@@ -89,6 +89,8 @@ class IssuedUris:
         )
         issued = preferred if is_usable else names.expose_uri(upstream, uri)
         uris = self._of.of(caller)
+        if caller not in self._of:
+            return issued  # it is gone, so that nothing can be remembered for it
         previous = uris.get(issued)
         uris[issued] = (upstream, uri)
         uris.move_to_end(issued)

@@ -55,7 +55,7 @@ class Subscriptions:
         self._is_closing = False
         self._listeners: set[_Subscription] = set()
         self._forgetting = TaskSet()
-        self._watched = CallerSlot(set[str], end=self._ended)
+        self._watched = CallerSlot(set[str], end=self._forget)
         """The URIs that each session watches."""
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Subscriptions:
         finally:
             self._listeners.discard(subscription)
             if WATCHED in filters or WATCHED_TASKS in filters:
-                self._forget(subscription)
+                self._forget(subscription, subscription.watched)
         return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
 
     async def subscribe(self, exchange: Exchange) -> dict[str, Any]:
@@ -198,10 +198,7 @@ class Subscriptions:
         """Ends all subscriptions of a session, in the background."""
         self._watched.drop(caller)
 
-    def _ended(self, caller: Caller, _: set[str]) -> None:
-        self._forget(caller)
-
-    def _forget(self, subscriber: object) -> None:
+    def _forget(self, subscriber: Caller | _Subscription, watched: set[str]) -> None:
         self._forgetting.start(self._hub.forget_watcher(subscriber))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -74,10 +75,6 @@ class _LastListing(msgspec.Struct):
     """The first tools of its list; None if it was listed all. They stay, in this order, as long as they exist."""
 
 
-def _listings() -> Lru[_ClientKey, _LastListing]:
-    return Lru(MAX_CLIENTS)
-
-
 class Exposure:
     """Decides what each client is listed under one configuration. Belongs to the hub's loop.
 
@@ -111,7 +108,7 @@ class Exposure:
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
-        self._last_listings = CallerSlot(_listings)
+        self._last_listings = CallerSlot[Lru[_ClientKey, _LastListing]](partial(Lru, MAX_CLIENTS))
         self._over_budget: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_names: WeakKeyDictionary[Catalog, tuple[list[str], list[str]]] = WeakKeyDictionary()
         self._reported: Lru[tuple[str, str], Json] = Lru(MAX_REPORTED)

@@ -72,8 +72,10 @@ class LongResults:
         """Stores the pages of a result under a URI of `new_uri`."""
         self._drop_old()
         name = uri.removeprefix(PREFIX)
-        self._results[name] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
         self._names.of(caller).add(name)
+        if caller not in self._names:
+            return  # it is gone, and nobody else may read the result
+        self._results[name] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
         self._size += pages.size
         while len(self._results) > 1 and (self._size > MAX_BYTES or len(self._results) > MAX_RESULTS):
             self._drop(next(iter(self._results)))

@@ -30,20 +30,6 @@ class Caller:
         label: Its name in records, without secrets; None: one is made.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_is_ended",
-        "_slots",
-        "active",
-        "is_principal",
-        "is_several",
-        "key",
-        "label",
-        "principal",
-        "profile",
-        "session_id",
-    )
-
     principal: Principal
     profile: str | None
     """The profile of its principal. None: it may reach everything that is served."""

@@ -48,6 +48,18 @@ def test_remembered_uris_are_bounded_and_the_largest_caller_loses_its_oldest() -
     assert uris.find(other, "y:0".ljust(size // 2, "-")) is not None
 
 
+def test_uris_of_late_results_for_a_caller_that_is_gone_take_no_room() -> None:
+    uris, gone, other, size = IssuedUris(), Caller(), Caller(), 30_000
+    uris.give(gone, "a", "x:1", "x:1")
+    gone.end()
+    for number in range(2 * MAX_ISSUED // size):
+        uri = f"x:{number}".ljust(size // 2, "-")
+        assert uris.give(gone, "a", uri, uri) == uri
+    assert uris.find(gone, "x:1") is None
+    uris.give(other, "a", "x:mine", "x:mine")
+    assert uris.find(other, "x:mine") == ("a", "x:mine")
+
+
 def test_a_uri_too_long_to_remember_is_not_rewritten() -> None:
     uris = IssuedUris()
     uri = "x:" + "-" * MAX_ISSUED_URI

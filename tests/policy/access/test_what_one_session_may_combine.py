@@ -147,9 +147,9 @@ async def test_a_refused_call_does_not_take_back_labels_that_another_one_has_use
 
 
 def test_labels_from_another_replica_do_not_revive_those_that_have_expired() -> None:
-    used = UsedLabels()
-    used.note("alice", 0.0, frozenset({"reads_private"}))
-    used.merge("alice", 100.0, frozenset({"reads_untrusted"}), 60.0)
-    assert used.labels("alice", 40.0) == {"reads_untrusted"}
-    used.merge("alice", 110.0, frozenset({"writes_external"}), 60.0)
-    assert used.labels("alice", 50.0) == {"reads_untrusted", "writes_external"}
+    used, alice = UsedLabels(), a_principal("alice")
+    used.note(alice, 0.0, frozenset({"reads_private"}))
+    used.merge(alice, 100.0, frozenset({"reads_untrusted"}), 60.0)
+    assert used.labels(alice, 40.0) == {"reads_untrusted"}
+    used.merge(alice, 110.0, frozenset({"writes_external"}), 60.0)
+    assert used.labels(alice, 50.0) == {"reads_untrusted", "writes_external"}

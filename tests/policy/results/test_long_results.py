@@ -52,6 +52,17 @@ def test_a_text_is_cut_between_characters_and_as_late_as_possible(text: str, siz
     assert part == text or (part and written(text[: len(part) + 1]) > size)
 
 
+def test_results_of_a_caller_that_is_gone_are_dropped_and_late_ones_not_stored() -> None:
+    store, gone, other = LongResults(Clock()), Caller(), Caller()
+    blob = {"content": [{"type": "image", "data": "x" * (MAX_BYTES // 4), "mimeType": "a/b"}]}
+    uris = [store.keep(blob, other, 1024)[0], store.keep(blob, gone, 1024)[0]]
+    gone.end()
+    uris.append(store.keep(blob, gone, 1024)[0])
+    uris += [store.keep(blob, other, 1024)[0] for _ in range(2)]  # all of `other` have room
+    assert [store.read(uri, other) is not None for uri in uris] == [True, False, False, True, True]
+    assert [store.read(uri, gone) for uri in uris[1:3]] == [None, None]
+
+
 def test_a_page_is_readable_only_by_its_caller_until_it_expires() -> None:
     clock = Clock()
     store = LongResults(clock)
