@@ -17,7 +17,7 @@ from mcp_hub.config.credentials import read_env, read_headers, read_oauth
 from mcp_hub.config.dialect import FOREIGN_TRANSPORTS, TRANSPORT_NAMES, TRANSPORTS, Dialect, schemes_of
 from mcp_hub.config.egress_settings import read_egress
 from mcp_hub.config.entry_keys import canonical_values, restriction
-from mcp_hub.config.entry_rules import Filter, read_policy_keys, read_rules
+from mcp_hub.config.entry_rules import add_refused, read_policy_keys, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.fields import Fields, FieldValue
@@ -91,7 +91,7 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
         values |= read_rules(rules, findings, raw.at)
         values["settings"] = read_policy_keys(reading.dialect.keys.entry, rules, findings)
         values["oauth"] = read_oauth(fields, faults)
-        _add_refused(values, reading.dialect.refused.get(raw.id, ()))
+        add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if enabled else None)
         if not findings.errors and not faults.errors:
             server = _make_server(raw, values, enabled, reason, faults)
@@ -268,13 +268,6 @@ def _missing_extra(values: Mapping[str, Any]) -> CodedText | None:
     if extra is None and values["oauth"] is not None:
         extra = "oauth"
     return None if extra is None else missing(extra)
-
-
-def _add_refused(values: dict[str, Any], patterns: tuple[str, ...]) -> None:
-    """Adds the tools that a rule elsewhere in the file denies."""
-    if patterns:
-        existing = values["filters"].get("tools", Filter())
-        values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *patterns)})
 
 
 def _disabled_entry(id: str, reason: str | None, *, required: bool = False) -> Server:

@@ -5,7 +5,7 @@ All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -241,9 +241,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         text = fields.inner(descriptions).text(name)
         if rule.description is None and text is not None:
             values["tools"][name] = rule.model_copy(update={"description": text})
-    if disabled_names:
-        existing = values["filters"].get("tools", Filter())
-        values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *disabled_names)})
+    add_refused(values, disabled_names)
     if "tags" in fields:
         values["tags"] = fields.read("tags", tuple[str, ...]) or ()
     if (field := _value_of(fields, "postprocess")) is not None:
@@ -251,6 +249,13 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     if (field := _value_of(fields, "health")) is not None:
         values["health"] = read_model(HealthSettings, field.value, field.at, findings)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def add_refused(values: dict[str, Any], tools: Sequence[str]) -> None:
+    """Adds names and patterns of tools to those that the filters of an entry refuse."""
+    if tools:
+        existing = values["filters"].get("tools", Filter())
+        values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *tools)})
 
 
 def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Findings) -> dict[str, Any]:

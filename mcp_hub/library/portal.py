@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Self, TypeVar
 
+from mcp_hub.transport.background import run_in_thread
+
 T = TypeVar("T")
 
 log = logging.getLogger("mcp_hub.library")
@@ -123,21 +125,9 @@ class Portal:
             self._begin_anew()
         if self._loop is None:
             self._loop = _new_loop()
-            self._thread = threading.Thread(target=self._run_loop, args=(self._loop,), name="mcp-hub", daemon=True)
+            self._thread = threading.Thread(target=run_in_thread, args=(self._loop,), name="mcp-hub", daemon=True)
             self._thread.start()
         return self._loop
-
-    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
 
     def end(self) -> threading.Thread | None:
         """Starts `close` and returns the thread to wait for, or None if there is none in this process."""

@@ -38,6 +38,20 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
         return event.is_set()
 
 
+def run_in_thread(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs an event loop, whose thread this is, until it is stopped; then ends its tasks and closes it."""
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
 class BackgroundLoops:
     """Keeps loops running, and counts how often one was begun again. There is one for the process, `BACKGROUND`."""
 

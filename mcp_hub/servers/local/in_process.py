@@ -33,6 +33,7 @@ from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, Runn
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
 from mcp_hub.transport import Link, LinkLost, Receiver
+from mcp_hub.transport.background import run_in_thread
 
 T = TypeVar("T")
 
@@ -258,7 +259,9 @@ class FunctionServer:
         with self._lock:
             if not self._serving:
                 self._serving = True
-                threading.Thread(target=_run_loop, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
+                threading.Thread(
+                    target=run_in_thread, args=(self._loop,), name="mcp-hub functions", daemon=True
+                ).start()
         return self._loop
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -369,16 +372,6 @@ class FunctionSession(LocalServer):
                 result = {"content": [{"type": "text", "text": _text_of(direct.value)}]}
             direct.result = result
         return result
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-    loop.close()
 
 
 def _deliver_chunk(direct: DirectCall, chunk: Any, has_more: bool) -> None:
