@@ -216,9 +216,10 @@ class EngineHost:
             self._follow(source, loaded)
 
     def _follow(self, source: Source, loaded: LoadedConfig) -> None:
-        self._source, self._loaded = copy.deepcopy(source), loaded  # the program may change its mapping
         of_program = source is None or isinstance(source, Config)
-        self._files.follow(loaded if loaded.config.watch and not of_program else _NO_FILES)
+        self._source = source if of_program else copy.deepcopy(source)  # the program may change its mapping
+        self._loaded = loaded
+        self._files.follow(_NO_FILES if of_program or not loaded.config.watch else loaded)
 
     def _edited(self, replacement: Config, config: Config) -> Config:
         """Returns a configuration in place of `config`, with its functions and the lasting edits."""
@@ -247,8 +248,8 @@ class EngineHost:
                 return
             try:
                 loaded = await in_thread(load, self._source)
-                merged = partial(with_programs_servers, self._loaded.config, loaded.config)
-                await self.change(lambda config: self._edited(merged(config), config))
+                former = self._loaded.config
+                await self.change(lambda now: self._edited(with_programs_servers(former, loaded.config, now), now))
             except ConfigError as error:
                 log.warning("the files of the configuration have changed, but cannot be used: %s", error)
                 return
