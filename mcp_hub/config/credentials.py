@@ -271,8 +271,7 @@ def _forwarded_names(fields: Fields) -> list[str]:
     env = fields.values.get("env")
     pairs = env.value if env is not None and isinstance(env.value, list) else []
     bare_names = [item for item in pairs if isinstance(item, str) and "=" not in item]
-    env_vars = fields.values.get("env_vars")
-    if env_vars is None or env_vars.value is None:
+    if (env_vars := fields.get("env_vars")) is None:
         return bare_names
     if not isinstance(env_vars.value, list):
         fields.error(env_vars.at, "must be a list of names of variables")

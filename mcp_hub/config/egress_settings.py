@@ -49,7 +49,7 @@ def read_egress(
     fields: Fields, url: str | None, builtin: str | None, unresolved: dict[KeyPath, CodedText]
 ) -> EgressSettings | None:
     """Reads these keys of one entry; None if it has none. Missing files go to `unresolved`."""
-    keys = [key for key in keys_of(EgressSettings) if key in fields and fields.values[key].value is not None]
+    keys = [key for key in keys_of(EgressSettings) if fields.get(key) is not None]
     allowed = keys_of(EgressSettings) if url is not None else ("proxy",) if builtin in _WITH_PROXY else ()
     for key in keys:
         if key not in allowed:

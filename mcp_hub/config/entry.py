@@ -19,7 +19,7 @@ from mcp_hub.config.egress_settings import read_egress
 from mcp_hub.config.entry_keys import canonical_values, restriction
 from mcp_hub.config.entry_rules import add_refused, read_policy_keys, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
-from mcp_hub.config.field_types import ValidationError
+from mcp_hub.config.field_types import Duration, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.host_rules import goose_header_scope
@@ -298,8 +298,7 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
         inferred = "http"
     elif url is not None and (dialect.gemini or _path_of(url).rstrip("/").endswith("/sse")):
         inferred = "sse"
-    field = fields.values.get("transport")
-    if field is None or field.value is None:
+    if (field := fields.get("transport")) is None:
         return inferred
     transport = TRANSPORT_NAMES.get(field.value.lower()) if isinstance(field.value, str) else None
     if transport is None:
@@ -311,7 +310,7 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
 
 
 def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Transport | None) -> None:
-    targets = [name for name in TARGETS if name in fields and fields.values[name].value is not None]
+    targets = [name for name in TARGETS if fields.get(name) is not None]
     if len(targets) != 1:
         actual = " and ".join(f"'{fields.values[name].at[-1]}'" for name in targets) if targets else "none of them"
         *leading, last = (f"'{name}'" for name in TARGETS)
@@ -365,7 +364,7 @@ def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
 
 
 def _explicit_deadlines(fields: Fields) -> dict[str, float]:
-    deadlines = {name: fields.seconds(f"deadlines.{name}") for name in Deadlines.model_fields}
+    deadlines = {name: fields.read(f"deadlines.{name}", Duration) for name in Deadlines.model_fields}
     return {name: seconds for name, seconds in deadlines.items() if seconds is not None}
 
 

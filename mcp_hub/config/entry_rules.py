@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from mcp_hub.config.field_types import After, DescriptionLimit, Duration, OptionalDuration, Size, boolean
-from mcp_hub.config.fields import Fields, FieldValue
+from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, read_model
 
@@ -127,9 +127,8 @@ def read_filters(fields: Fields) -> dict[str, Filter]:
         values: dict[str, tuple[str, ...]] = {}
         for half in ("allow", "deny", "allow_tags", "deny_tags"):
             name = f"filters.{kind}.{half}"
-            if name not in fields or fields.values[name].value is None:
+            if (field := fields.get(name)) is None:
                 continue
-            field = fields.values[name]
             if field.value == "*" and half == "allow":
                 continue
             texts = fields.texts(name)
@@ -228,7 +227,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     """Reads the fields of a Server that are rules. Keys that the entry does not have are absent."""
     values: dict[str, Any] = {"filters": read_filters(fields)}
     presets = fields.mapping("preset")
-    tools = _value_of(fields, "tools")
+    tools = fields.get("tools")
     disabled_names: tuple[str, ...] = ()
     if tools is not None or presets:
         raw_rules = tools.value if tools is not None else {}
@@ -244,9 +243,9 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     add_refused(values, disabled_names)
     if "tags" in fields:
         values["tags"] = fields.read("tags", tuple[str, ...]) or ()
-    if (field := _value_of(fields, "postprocess")) is not None:
+    if (field := fields.get("postprocess")) is not None:
         values["postprocess"] = read_steps(field.value, field.at, findings)
-    if (field := _value_of(fields, "health")) is not None:
+    if (field := fields.get("health")) is not None:
         values["health"] = read_model(HealthSettings, field.value, field.at, findings)
     return {name: value for name, value in values.items() if value is not None}
 
@@ -266,14 +265,9 @@ def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Fi
     reading = KeyReading(findings, fields.scope)
     settings: dict[str, Any] = {}
     for key in keys:
-        field = _value_of(fields, key.name)
+        field = fields.get(key.name)
         if field is not None and not fields.is_unresolved(field.at):
             setting = key.read(field, reading)
             if setting is not None:
                 settings[key.name] = setting
     return settings
-
-
-def _value_of(fields: Fields, name: str) -> FieldValue | None:
-    field = fields.values.get(name)
-    return None if field is None or field.value is None else field

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from mcp_hub import codes
-from mcp_hub.config.field_types import SecretStr, ValidationError, check_of, is_list, parse_duration, plain
+from mcp_hub.config.field_types import SecretStr, ValidationError, check_of, is_list, plain
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.settings import Frozen
 from mcp_hub.config.variables import VariableScope
-
-T = TypeVar("T")
 
 
 class FieldValue(msgspec.Struct, frozen=True):
@@ -52,6 +50,11 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
+    def get(self, name: str) -> FieldValue | None:
+        """Returns the value of a key and its place; None if it is absent or null."""
+        field = self.values.get(name)
+        return None if field is None or field.value is None else field
+
     def inner(self, values: Mapping[str, FieldValue]) -> Fields:
         """Returns Fields for other keys, with the same findings and scope."""
         return Fields(values, self._findings, self.scope, self._written, self._unresolved)
@@ -71,7 +74,7 @@ class Fields:
 
     def text(self, name: str) -> str | None:
         """Reads a text. Reports an error if the value is not one; None if there is none or it is not usable."""
-        if (field := self._get(name)) is None:
+        if (field := self.get(name)) is None:
             return None
         if not isinstance(field.value, str):
             self.error(field.at, "must be a text")
@@ -80,7 +83,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Reads a list of texts. Numbers and booleans in it become texts."""
-        if (field := self._get(name)) is None:
+        if (field := self.get(name)) is None:
             return ()
         if not isinstance(field.value, list):
             self.error(field.at, "must be a list of texts")
@@ -93,7 +96,7 @@ class Fields:
 
         Paths are relative to the file. A single text may stand for a list of texts.
         """
-        if (field := self._get(name)) is None:
+        if (field := self.get(name)) is None:
             return None
         kind, value = plain(hint), field.value
         if kind is Path:
@@ -103,22 +106,12 @@ class Fields:
             value = value.strip() if kind is SecretStr and value is not None else value
         elif is_list(kind) and not isinstance(value, str):
             value = self.texts(name)
-        return None if value is None else self.parsed(name, check_of(hint), value)
-
-    def typed(self, model: type[Frozen], names: Iterable[str]) -> dict[str, Any]:
-        """Reads fields of a model by their types. Absent and wrong ones are left out."""
-        values = {name: self.read(name, model.model_fields[name].type) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def parsed(self, name: str, parse: Callable[[Any], T], value: Any = None) -> T | None:
-        """Returns what `parse` makes of the value. Its ValueError becomes the finding."""
-        if (field := self._get(name)) is None:
+        if value is None:
             return None
-        value = field.value if value is None else value
-        if isinstance(value, int | float) and not isinstance(value, bool) and field.unit != 1.0:
-            value *= field.unit
         try:
-            return parse(value)
+            if isinstance(value, int | float) and not isinstance(value, bool) and field.unit != 1.0:
+                value *= field.unit
+            return check_of(hint)(value)
         except ValidationError as error:
             for at, text in error.errors:
                 self.error((*field.at, *at), text)
@@ -126,9 +119,10 @@ class Fields:
             self.error(field.at, str(error))
         return None
 
-    def seconds(self, name: str) -> float | None:
-        """Reads a duration and returns it in seconds. Reports an error if the value is not a duration."""
-        return self.parsed(name, parse_duration)
+    def typed(self, model: type[Frozen], names: Iterable[str]) -> dict[str, Any]:
+        """Reads fields of a model by their types. Absent and wrong ones are left out."""
+        values = {name: self.read(name, model.model_fields[name].type) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     def path(self, name: str) -> Path | None:
         """Reads a path. Reports an error if it is empty or not a text."""
@@ -145,7 +139,7 @@ class Fields:
 
         A `NAME` alone in such a list is left out: it asks for the hub's own variable.
         """
-        if (field := self._get(name)) is None:
+        if (field := self.get(name)) is None:
             return None
         if isinstance(field.value, dict):
             return {key: FieldValue(value, (*field.at, key)) for key, value in field.value.items()}
@@ -175,10 +169,6 @@ class Fields:
             return value.isoformat()
         self.error(at, "must be a text")
         return None
-
-    def _get(self, name: str) -> FieldValue | None:
-        field = self.values.get(name)
-        return None if field is None or field.value is None else field
 
     def _usable(self, text: str, at: KeyPath) -> str | None:
         """Returns the text; None, with an error, if it has a NUL or cannot be encoded, as no process accepts it."""

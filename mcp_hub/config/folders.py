@@ -122,8 +122,7 @@ class FolderReader:
 
     def _skills(self, fields: Fields, ids: set[str], findings: Findings) -> Server | None:
         """Returns the server of the skills below the root key `skills`; None without one."""
-        field = fields.values.get(SKILLS)
-        if field is None or field.value is None:
+        if (field := fields.get(SKILLS)) is None:
             return None
         if SKILLS in ids:
             findings.error((SKILLS,), f"stands for an entry '{SKILLS}', but there is one of that name already")

@@ -348,8 +348,7 @@ class Listen(Frozen):
 
 def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     """Reads `listen`. Returns None if it is absent or not valid; the errors go to the findings."""
-    field = fields.values.get("listen")
-    if field is None or field.value is None:
+    if (field := fields.get("listen")) is None:
         return None
     value = field.value
     if isinstance(value, str) and value.startswith(f"{UNIX}:"):

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from mcp_hub.codes import CodedText
 from mcp_hub.config.entry_rules import ToolRules, read_tools
-from mcp_hub.config.field_types import boolean, parse_size
+from mcp_hub.config.field_types import Size, boolean
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 from mcp_hub.config.native_tools import NativeParameter, NativeToolDefinition, ParameterPlace, path_parameters
@@ -135,7 +135,7 @@ class _NativeToolReader:
         annotations = {key: field_value.value for key, field_value in (fields.mapping("annotations") or {}).items()}
         if url is None:
             return None
-        size = fields.parsed("max_bytes", parse_size)
+        size = fields.read("max_bytes", Size)
         return NativeToolDefinition(
             name=name,
             description=fields.text("description") or name,
@@ -209,8 +209,7 @@ class _NativeToolReader:
 
     def _parameter_values(self) -> Iterator[tuple[KeyPath, Any, Any]]:
         """Yields (place, name, values) of each parameter of a mapping or a list."""
-        field_value = self._fields.values.get("parameters")
-        if field_value is None or field_value.value is None:
+        if (field_value := self._fields.get("parameters")) is None:
             return
         if isinstance(field_value.value, dict):
             for name, values in field_value.value.items():
