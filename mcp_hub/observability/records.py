@@ -202,8 +202,6 @@ def _nonblocking_fd(fd: int) -> int | None:
     return None
 
 
-__all__ = ["KEPT_FILES", "MAX_FILE_SIZE", "MAX_WAITING", "RecordFile", "RecordWriter", "log_line", "readable_record"]
-
 MAX_WAITING: Final = 2 * 1024 * 1024
 """Bytes that may wait for each destination."""
 CLOSE_WITHIN: Final = 1.0

@@ -15,6 +15,7 @@ from mcp.types import TextContent
 
 from mcp_hub import HttpStatefulClient, HttpStatelessClient, Hub, StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.errors import CallError, ConfigError
+from mcp_hub.library.agentscope.mcp_clients import McpObject
 from tests.fakes.client import PATIENCE, fake
 from tests.fakes.network import network_hub
 
@@ -80,6 +81,8 @@ async def test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_requ
     assert result.structuredContent is None
     assert result.meta == {"x/y": 1}
     assert result["futureTop"] == {"n": 10**25}
+    assert vars(result)["is_error"] is False
+    assert "text" not in dir(McpObject({"type": "text"}))  # it is invalid, so there is no object of the SDK
     slow = await client.get_callable_function("sleep", execution_timeout=0.2)
     with pytest.raises(TimeoutError):
         await slow(seconds=60)

@@ -173,15 +173,17 @@ class ToolsByName:
         self._record(name, desc, kwargs, func, returns, tag_list)
 
     def _record(self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: list[str]) -> None:
-        for names in self._tags.values():
-            names.discard(name)
-        self._tags = {tag: names for tag, names in self._tags.items() if names}
+        self._untag(name)
         self._funcs[name] = func
         self._info[name] = {"name": name, "desc": desc if desc is not None else "", "kwargs": kwargs}
         if returns is not None:
             self._info[name]["returns"] = returns
         for tag in tags:
             self._tags.setdefault(tag, set()).add(name)
+
+    def _untag(self, name: str) -> None:
+        remaining = {tag: names - {name} for tag, names in self._tags.items()}
+        self._tags = {tag: names for tag, names in remaining.items() if names}
 
     def tag(self, tool_names: str | Iterable[str], tags: Tags) -> ToolsByName:
         """Adds tags to tools. Raises ValueError for a name that is not registered, and changes nothing then."""
@@ -268,9 +270,7 @@ class ToolsByName:
         return listed
 
     def _forget(self, name: str) -> None:
-        for names in self._tags.values():
-            names.discard(name)
-        self._tags = {tag: names for tag, names in self._tags.items() if names}
+        self._untag(name)
         del self._funcs[name], self._info[name], self._addresses[name]
 
     def _free_id(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sys
@@ -71,8 +72,10 @@ class McpObject(dict[str, Any]):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        """Returns the fields of the SDK's object, as pydantic reads them; {} where the SDK is not imported."""
-        return {} if self.__class__ is McpObject else dict(vars(self._sdk_object()))
+        """Returns the fields of the SDK's object, as pydantic reads them; {} if it is invalid or there is no SDK."""
+        with contextlib.suppress(ValueError):
+            return {} if self.__class__ is McpObject else dict(vars(self._sdk_object()))
+        return {}
 
     def _sdk_object(self) -> Any:
         """Returns the same object of the SDK's class. Raises pydantic.ValidationError if the server's is invalid."""
