@@ -110,13 +110,13 @@ def with_functions_of(former_config: Config, config: Config) -> Config:
 def with_programs_servers(former: Config, loaded: Config, config: Config) -> Config:
     """Returns what was `loaded` from the files of `former`, with what the program has made of that in `config`.
 
-    Servers that it has added come last, and those that it has removed stay removed.
+    Servers that it has added or replaced come last, and those that it has removed stay removed.
     """
-    former_ids, ids = ({server.id for server in known.servers} for known in (former, config))
-    added = [server for server in config.servers if server.id not in former_ids and server.functions is None]
-    removed = {*former_ids - ids, *(server.id for server in added)}
-    servers = [server for server in loaded.servers if server.id not in removed]
-    return loaded.model_copy(update={"servers": (*servers, *added)})
+    of_files = {server.id: server.connection for server in former.servers}
+    own = [s for s in config.servers if s.functions is None and s.connection != of_files.get(s.id)]
+    gone = {*(of_files.keys() - {server.id for server in config.servers}), *(server.id for server in own)}
+    servers = [server for server in loaded.servers if server.id not in gone]
+    return loaded.model_copy(update={"servers": (*servers, *own)})
 
 
 def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:

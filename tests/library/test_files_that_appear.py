@@ -124,6 +124,18 @@ async def test_clients_of_a_hub_that_serves_another_configuration_are_told_of_ne
             client.notifications.clear()
 
 
+def test_a_server_that_the_program_has_replaced_stays_replaced_when_files_change(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"first": fake(), "second": fake()})
+    with ToolManager(config=config, timeout=60) as tools:
+        tools.server_dict["first"] = fake(env={"REPLACED": "1"})
+        executor = ToolExecutor(tools)
+        for entry in ({}, {"disable_tools": ["add"]}):
+            write_config(tmp_path, {"first": fake(**entry), "second": fake(**entry)})
+            names = asyncio.run(tools.get_all_tool_definitions())
+            assert ["add" in {tool["name"] for tool in server["tools"]} for server in names] == [True, not entry]
+            assert "REPLACED" in executor.execute("first/environ").output
+
+
 async def list_briefly(hub: Hub) -> None:
     """Asks for the tools and is cancelled at once, as by a deadline of the program."""
     asking = asyncio.create_task(hub.list())
