@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +41,14 @@ from mcp_hub.transport.background import set_within
 INITIALIZED_WAIT: Final = 15.0
 """Seconds a client has to complete its handshake before it is asked something anyway; a few never do."""
 
+PROGRAM: Final = "mcp-hub-program"
+"""The cookie by which the hub tells apart the programs that are the anonymous principal.
+
+Nothing else says certainly which of them sends a request: they may give the same `clientInfo`, and one program has
+several connections. Each request of a program that keeps no cookies counts as a program of its own.
+"""
+_PROGRAM: Final = re.compile(rf"(?:^|;)\s*{PROGRAM}=([A-Za-z0-9_-]{{16,64}})(?=\s*(?:;|$))")
+
 Send = Callable[[Message], None]
 """Puts a message on one stream to the client. It never blocks.
 
@@ -52,6 +61,12 @@ def not_delivered(message: Message) -> None:
     if "method" in message and "id" in message:
         text = f"{message['method']} cannot be asked: the client takes no questions here, or has not read the others."
         raise ProtocolError(INVALID_REQUEST, text)
+
+
+def program_of(cookies: Iterable[str]) -> str:
+    """Returns the value of PROGRAM in the `Cookie` headers of a request; "" if it was not sent once."""
+    values: list[str] = _PROGRAM.findall("; ".join(cookies))
+    return values[0] if len(values) == 1 else ""
 
 
 class Connection:

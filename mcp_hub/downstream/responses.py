@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -39,14 +38,6 @@ Work = Callable[[Send], Coroutine[Any, Any, Any]]
 
 PRIME_AFTER: Final = 2.0
 """Seconds until an unanswered request gets a stream with an event id, so that its client can resume it."""
-
-PROGRAM: Final = "mcp-hub-program"
-"""The cookie by which the hub tells apart the programs that are the anonymous principal.
-
-Nothing else says certainly which of them sends a request: they may give the same `clientInfo`, and one program has
-several connections. Each request of a program that keeps no cookies counts as a program of its own.
-"""
-_PROGRAM: Final = re.compile(rf"(?:^|;)\s*{PROGRAM}=([A-Za-z0-9_-]{{16,64}})(?=\s*(?:;|$))")
 
 BROKEN: Final = "The hub failed to answer; its log says why."
 
@@ -409,9 +400,3 @@ async def refuse_with(
 ) -> None:
     """Refuses a request with the JSON-RPC error for an exception, before it is dispatched."""
     await reply.json(status, error_response(request_id, error), headers)
-
-
-def program_of(request: HttpRequest) -> str:
-    """Returns the value of the cookie PROGRAM in a request; "" if it was not sent once."""
-    values = _PROGRAM.findall("; ".join(request.values(b"cookie")))
-    return str(values[0]) if len(values) == 1 else ""

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream import Connection, not_delivered
+from mcp_hub.downstream import PROGRAM, Connection, not_delivered, program_of
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
-from mcp_hub.downstream.responses import (
-    PROGRAM,
-    Responder,
-    Shape,
-    id_of,
-    program_of,
-    read_body,
-    refuse,
-    refuse_with,
-    shape_of,
-)
+from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.protocol import era as eras
@@ -67,7 +57,7 @@ class HeadFacts(msgspec.Struct, frozen=True):
             request.accepts(JSON),
             request.accepts(EVENTS),
             is_json(request.values(b"content-type")),
-            program_of(request),
+            program_of(request.values(b"cookie")),
         )
         request.head.facts = facts
         return facts
@@ -202,20 +192,10 @@ class ModernEndpoint:
             # No notification has a meaning here. A request is cancelled by closing its response, never by an id that
             # another client could guess.
             await reply.send(202)
-        elif shape == "response":
+            return
+        if shape == "response":
             await refuse(reply, 400, INVALID_REQUEST, "No request was sent that this could answer.")
-        else:
-            await self._request(request, reply, principal, message, program, streams)
-
-    async def _request(
-        self,
-        request: HttpRequest,
-        reply: HttpReply,
-        principal: Principal,
-        message: Message,
-        program: str,
-        streams: bool,
-    ) -> None:
+            return
         request_id = message["id"]
         if message["method"] == eras.LISTEN and not streams:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)

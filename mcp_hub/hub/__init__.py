@@ -224,10 +224,9 @@ class Engine:
         return self.catalogs.of(caller).entry(kind, exposed)
 
     async def listed_schema(self, tool: str, caller: Caller, envelope: Envelope) -> Any:
-        """Returns the input schema with which a tool is listed to a client; None if there is no such tool."""
-        entry = self.catalogs.of(caller).item_of(TOOLS, tool)
-        schemas = self.catalogs.client_schemas
-        return None if entry is None else await schemas.input_schema(entry, client_of(envelope))
+        """Returns the input schema with which a tool is listed to a client; None if it is not listed."""
+        catalog = await self.catalogs.client_schemas.listed(self.catalogs.of(caller), client_of(envelope))
+        return next((entry.wire["inputSchema"] for entry in catalog.entries(TOOLS) if entry.exposed == tool), None)
 
     async def settled_catalog(self, caller: Caller = SOLE) -> Catalog:
         """Returns a caller's catalog once every upstream has connected or failed (`Catalogs.settled_for`)."""

@@ -31,7 +31,7 @@ class ClientSchemas:
 
         It is the same catalog if no schema has to be rewritten.
         """
-        provider = self._provider_of(client)
+        provider = client.provider if client is not None and self.form == "auto" else None
         if provider is None and self.form != "portable":
             return catalog
         key = ("schemas", provider)
@@ -40,15 +40,6 @@ class ClientSchemas:
                 if key not in catalog.listings:
                     catalog.listings[key] = await in_thread(_listing, catalog, provider)
         return catalog.listings[key] or catalog
-
-    async def input_schema(self, entry: CatalogEntry, client: Client | None) -> Any:
-        """Returns the input schema with which a tool is listed to a client."""
-        provider = self._provider_of(client)
-        is_rewritten = provider is not None or self.form == "portable"
-        return (await in_thread(_for, entry, provider) if is_rewritten else entry).wire["inputSchema"]
-
-    def _provider_of(self, client: Client | None) -> Provider | None:
-        return client.provider if client is not None and self.form == "auto" else None
 
     def facts(self, catalog: Catalog) -> list[dict[str, Any]]:
         """Returns how many tools of a catalog are listed with another schema: the keys `clients`, `rewritten`, `of`."""

@@ -230,10 +230,10 @@ class ScreenReview:
             upstream, route, entry = self._current = self._pending.pop()
             yield from self._screen_texts(upstream, route, entry, self._budgets[upstream])
             self._current = None
-        for upstream, route, flags in self._findings():
+        for route, flags in self._findings():
             yield
             for flag in flags:
-                self._log_once(upstream, route.kind.unknown, route.name, flag)
+                self._log_once(route.upstream, route.kind.unknown, route.name, flag)
 
     def finding(self, route: Route) -> Generator[None, None, Flag | None]:
         """Returns the first finding in an item, in steps, which is screened now if it has not been; None without one.
@@ -246,9 +246,8 @@ class ScreenReview:
         for entry in self._screened.get(upstream, {}).get(route, ()):
             if entry.texts is None:
                 yield from self._screen_texts(upstream, route, entry, self._budgets[upstream])
-        for _, _, flags in self._findings((route,)):
             yield
-            if flags:
+            if flags := self._flags_of(route, entry):
                 return flags[0]
         return None
 
@@ -258,20 +257,19 @@ class ScreenReview:
 
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
         """Yields (upstream, route, finding) of everything found so far."""
-        return ((upstream, route, flag) for upstream, route, flags in self._findings() for flag in flags)
+        return ((route.upstream, route, flag) for route, flags in self._findings() for flag in flags)
 
-    def _findings(self, routes: Sequence[Route] = ()) -> Iterator[tuple[str, Route, tuple[Flag, ...]]]:
-        """Yields the findings item by item, of all or of these `routes`."""
-        screened = dict(self._screened)
-        if routes:
-            screened = {route.upstream: {route: screened.get(route.upstream, {}).get(route, [])} for route in routes}
-        for upstream, by_route in screened.items():
-            settings, own = self._settings[upstream], self._tools.get(upstream, set())
-            has_foreign = len(self._tool_names) > len(own) and FOREIGN_TOOLS not in settings.ignore
-            foreign = _Without(self._tool_names, own)
-            for route, entry in ((route, entry) for route, entries in by_route.items() for entry in entries):
-                flags = (*entry.flags, *(foreign_names(route.kind, entry.wire, foreign) if has_foreign else ()))
-                yield upstream, route, tuple(self._not_ignored(settings, flags))
+    def _findings(self) -> Iterator[tuple[Route, list[Flag]]]:
+        """Yields the findings item by item."""
+        for by_route in list(self._screened.values()):
+            for route, entries in by_route.items():
+                yield from ((route, self._flags_of(route, entry)) for entry in entries)
+
+    def _flags_of(self, route: Route, entry: _Screened) -> list[Flag]:
+        settings, own, flags = self._settings[route.upstream], self._tools[route.upstream], entry.flags
+        if len(self._tool_names) > len(own) and FOREIGN_TOOLS not in settings.ignore:
+            flags += foreign_names(route.kind, entry.wire, _Without(self._tool_names, own))
+        return self._not_ignored(settings, flags)
 
     def _screen_texts(self, upstream: str, route: Route, entry: _Screened, budget: Budget) -> Generator[None]:
         rules = self._tool_rules[route]

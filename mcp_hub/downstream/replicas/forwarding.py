@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mcp_hub.config.listen import UNIX
-from mcp_hub.downstream.responses import PROGRAM, program_of
+from mcp_hub.downstream import PROGRAM, program_of
 from mcp_hub.errors import CallError
 from mcp_hub.protocol.era import LISTEN
 from mcp_hub.security import ANONYMOUS, Principal
@@ -263,7 +263,7 @@ class ForwardClient:
         headers = [
             pair for pair in request.head.text if pair[0] in _FORWARDED_HEADERS or pair[0].startswith(_PROTOCOL_PREFIX)
         ]
-        if program := program_of(request):
+        if program := program_of(request.values(b"cookie")):
             headers.append(("cookie", f"{PROGRAM}={program}"))
         try:
             response = await self._post(
