@@ -155,13 +155,13 @@ def read_model(
     """Reads a model from the value at `at` of a file; None, with errors in the findings, if it is not valid.
 
     `off` and `false` stand for the model's `OFF`, a plain value for the field that `SHORT` names, `true` for its
-    defaults. Paths are relative to the file of `scope`.
+    defaults, switched on. Paths are relative to the file of `scope`.
     """
     is_on = boolean(value) if isinstance(value, str | bool) and model.OFF is not None else None
     if is_on is False:
         value = dict(model.OFF or {})
     elif is_on:
-        value = {}
+        value = {key: True for key, item in (model.OFF or {}).items() if item is False}
     elif type(value) in model.SHORT:
         value = {model.SHORT[type(value)]: value}
     if not isinstance(value, dict):
