@@ -17,7 +17,7 @@ from mcp_hub.config.dialect import (
     Dialect,
 )
 from mcp_hub.config.egress_settings import EgressSettings
-from mcp_hub.config.field_types import boolean
+from mcp_hub.config.field_types import boolean, is_list
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, is_remark, only_known
 from mcp_hub.config.models import Deadlines, Server
@@ -47,7 +47,7 @@ KEYS: Final[Mapping[str, Key]] = {
         effect="reach",
         meaning="`oauth`: you sign in with `mcp-hub login`. A mapping sets how. Any other text is a bearer token.",
     ),
-    "disabled": Key(effect="offer", meaning="`true` is `enabled: false`"),
+    "disabled": Key(effect="offer", keeps_empty=True, meaning="`true` is `enabled: false`"),
     "preset": Key(
         effect="reach",
         restricts=True,
@@ -144,8 +144,13 @@ def restriction(values: Mapping[str, Any], policy_keys: Container[str]) -> Coded
 
 
 def _hub_value(name: str, key: str, value: Any) -> Any:
-    """Returns the hub's value of the key `name`: None for an empty one, and for MCPHub's `perSessionClient: false`."""
+    """Returns the hub's value of the key `name`: None for an empty one, and for MCPHub's `perSessionClient: false`.
+
+    A list that restricts is never absent: `allow:` without a value allows nothing.
+    """
     own = KEYS[name]
+    if value is None and own.restricts and name in Server.model_fields and is_list(Server.model_fields[name].type):
+        return []
     if not (own.keeps_empty or own.restricts) and (value in ({}, []) or (isinstance(value, str) and not value.strip())):
         return None
     if key == "perSessionClient" and (is_own := boolean(value)) is not None:

@@ -152,7 +152,7 @@ class Server(Frozen):
 
     namespace: Annotated[str, Key(in_defaults=True, effect="offer", reconnects=False, keeps_empty=True)]
     """Prefix of the exposed names; `""` exposes the original names."""
-    enabled: Annotated[bool, Key(effect="offer", spellings=("isActive",))] = True
+    enabled: Annotated[bool, Key(effect="offer", keeps_empty=True, spellings=("isActive",))] = True
     """Whether it is used; `false` keeps the entry without starting it."""
     disabled_reason: str | None = None
     """Why the hub has switched the entry off, as a text for the user, such as a variable that is not set."""

@@ -225,6 +225,17 @@ def test_empty_values_are_absent(tmp_path: Path, entry: str, transport: str) -> 
     assert (server.enabled, server.transport, server.headers) == (True, transport, {})
 
 
+@pytest.mark.parametrize("written", ["allow: []", "allow:", "allow: null"])
+def test_a_list_that_restricts_allows_nothing_if_it_is_empty(tmp_path: Path, written: str) -> None:
+    assert only(tmp_path, f"servers:\n  a:\n    command: x\n    {written}\n").allow == ()
+    assert only(tmp_path, f"servers: {{a: {{command: x}}}}\ndefaults:\n  {written}\n").allow == ()
+
+
+@pytest.mark.parametrize("written", ["disabled: ''", "enabled: ''", "enabled: []"])
+def test_an_entry_that_does_not_say_whether_it_is_on_is_off(tmp_path: Path, written: str) -> None:
+    assert not only(tmp_path, f"servers: {{a: {{command: x, {written}}}}}").enabled
+
+
 def test_an_empty_list_of_a_rule_is_not_absent(tmp_path: Path) -> None:
     server = only(tmp_path, "servers: {a: {command: x, enable_tools: [], allow: []}}")
     assert (server.filters["tools"].allow, server.allow) == ((), ())
