@@ -19,6 +19,7 @@ from mcp_hub.diagnosis.client_lists import list_lines, listed_by_client
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.secret_store import SecretStore
 from mcp_hub.editing.server_file import ServerFile
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _source_files(name: str, machine: Machine) -> list[ClientFile]:
-    path = Path.cwd() / Path(name).expanduser()
+    path = Path.cwd() / expand_home(name)
     if name not in BY_ID and path.is_dir():
         files = project_files(path, machine)
         claude = BY_ID["claude-code"]

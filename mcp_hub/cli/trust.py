@@ -14,6 +14,7 @@ from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, confirm
 from mcp_hub.config.discovery import Executed, TrustedDirectories, first_file, read_executed
 from mcp_hub.errors import ConfigError, HubError
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.text import printable, unhidden
 
 EXAMPLES: Final = """examples:
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when it is done, 1 if the directory to remove was not trusted, 3 or 4 without a confirmation."""
-    trusted, directory = TrustedDirectories.of_user(), Path.cwd() / options.directory.expanduser()
+    trusted, directory = TrustedDirectories.of_user(), Path.cwd() / expand_home(options.directory)
     if options.list:
         paths = [str(path) for path in trusted.paths()]
         print(json_text(paths) if options.json else "\n".join(map(printable, paths)) or "no directory is trusted")

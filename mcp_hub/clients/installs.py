@@ -19,6 +19,7 @@ from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, FileEditor
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.reversal import Reversal
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.text import printable
 
 ENTRY: Final = "hub"
@@ -71,7 +72,7 @@ def open_file(client: Client, machine: Machine) -> ClientFile:
 
 def named_file(name: str, machine: Machine) -> ClientFile:
     """Returns the file of a client, by its name, or another file of servers, by its path. Raises EditRefused."""
-    path = Path.cwd() / Path(name).expanduser()
+    path = Path.cwd() / expand_home(name)
     if name in BY_ID or not (path.exists() or "/" in name or os.sep in name or path.suffix):
         return open_file(client_named(name), machine)
     file = read_client_file(path, machine)

@@ -27,6 +27,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.package_specs import program_name
 from mcp_hub.errors import INVALID_REQUEST, ConfigError, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol.era import is_hub
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.text import printable
 
 VARIABLE: Final = "MCP_HUB_ABOVE"
@@ -228,7 +229,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
 
                 candidate = default_path(directory, child_environment(server, environ, Path.home()))
             else:
-                candidate = directory / Path(config_option).expanduser()
+                candidate = directory / expand_home(config_option)
             if any(candidate.samefile(path) for path in paths if path.exists()):
                 return True
     return False

@@ -22,6 +22,7 @@ from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.exposure import rows_of
 from mcp_hub.policy.selection import select
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.text import printable
 from mcp_hub.upstream.catalog_cache import CatalogCache
 
@@ -34,7 +35,7 @@ def config_of_hub(server: Server, environ: Mapping[str, str]) -> Path | str:
     directory = server.cwd or Path(Path.cwd().anchor)  # which directory a client starts it in is not known
     config_option = next(filter(None, option_values(options, "--config")), None)
     if config_option is not None:
-        path = directory / Path(config_option).expanduser()
+        path = directory / expand_home(config_option)
         return path if path.is_file() else f"starts the hub with {printable(str(path), 300)}, which does not exist"
     try:
         return default_path(directory, environ)

@@ -13,6 +13,7 @@ from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import config_of
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.security.redaction import MIN_SECRET
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
     if isinstance(servers := getattr(transport, "mcpServers", None), Mapping):  # fastmcp's MCPConfig
         return {str(name): (server.model_dump(exclude_unset=True), True) for name, server in servers.items()}
     if isinstance(transport, str | Path) and not str(transport).startswith(("http://", "https://")):
-        path = Path(transport).expanduser()
+        path = expand_home(transport)
         if path.suffix not in _SCRIPTS:
             raise TypeError(f"{str(transport)!r} is not a transport; transports are: {_TRANSPORTS_TEXT}")
         if not path.is_file():

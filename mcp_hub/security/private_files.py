@@ -77,6 +77,11 @@ def is_file(path: Path | str) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def expand_home(path: Path | str) -> Path:
+    """Returns a path with the home directory in place of `~`; that of a user who does not exist stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - `Path.expanduser` raises then
+
+
 def is_directory(path: Path | str) -> bool:
     """Returns whether a path is a directory, as `is_file` does."""
     return os.path.isdir(path)  # noqa: PTH112

@@ -298,6 +298,7 @@ def test_a_client_file_that_others_can_write_is_not_imported(home: Path, capsys:
         (["nowhere.json"], "there is no such file"),
         (["windsurf"], "Windsurf was not found on this machine. Looked for"),
         (["."], "there is no file of servers in this directory"),
+        (["~no-such-user/mcp.json"], "there is no such file"),
     ],
 )
 def test_import_reports_a_client_or_server_that_does_not_exist(

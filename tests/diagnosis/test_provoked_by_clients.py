@@ -72,7 +72,9 @@ def test_a_hub_that_the_client_cannot_find_is_diagnosed(tmp_path: Path, home: Pa
     assert HUB in text_of(config, codes.CLIENT_COMMAND_MISSING)
 
 
-@pytest.mark.parametrize("args", [["serve", "--config", "/no/such/servers.yaml"], ["serve"]])
+@pytest.mark.parametrize(
+    "args", [["serve", "--config", "/no/such/servers.yaml"], ["serve", "--config=~no-such-user/x"], ["serve"]]
+)
 def test_a_configuration_that_does_not_exist_is_diagnosed(tmp_path: Path, home: Path, args: list[str]) -> None:
     cursor(home, hub={"command": HUB, "args": args})
     assert codes.CLIENT_CONFIGURATION in reported_codes(configured(tmp_path, {}))

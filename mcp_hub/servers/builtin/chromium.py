@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from mcp_hub import codes
 from mcp_hub.errors import HubError
+from mcp_hub.security.private_files import expand_home
 from mcp_hub.servers.builtin.scratch import lock
 from mcp_hub.servers.local.tool_results import ToolRefused
 
@@ -49,7 +50,7 @@ class BrowserProfile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path = path.expanduser()
+        self.path = path = expand_home(path)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
@@ -200,7 +201,7 @@ def find(executable: str | None, environ: Mapping[str, str], home: Path) -> Path
     """
     for name, value in (("browser.executable", executable), (f"${VARIABLE}", environ.get(VARIABLE))):
         if value:
-            path = shutil.which(str(Path(value).expanduser()), path=environ.get("PATH", os.defpath))
+            path = shutil.which(str(expand_home(value)), path=environ.get("PATH", os.defpath))
             if path is None:
                 text = f"{name} names {value}, which is not a program that can be started: correct the path"
                 raise NoChromium(text, codes.BROWSER_MISSING)
