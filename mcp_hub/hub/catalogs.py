@@ -451,13 +451,10 @@ _NOTHING: Final = Catalog.build(())
 
 
 def _note_late(upstreams: Mapping[str, Upstream]) -> None:
-    """Notes on disk which upstreams were too late for the first list, so that the next start does not wait for them.
-
-    One that has failed was late if it was noted as late before: its failure is nothing to wait for.
-    """
+    """Notes on disk which upstreams were too late for the first list, so that the next start does not wait for them."""
     for upstream in upstreams.values():
         is_settled = upstream.settled.is_set()
-        if not is_settled or upstream.error is None:
+        if not is_settled or upstream.error is None:  # the next start need not wait for a failure
             upstream.list_store.note_late(late=not is_settled)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -98,17 +98,6 @@ class _Screened(msgspec.Struct):
     @property
     def flags(self) -> tuple[Flag, ...]:
         return self.names if self.texts is None else self.texts
-
-
-class _Without:
-    """The names in one container that are not in another, without building that set."""
-
-    def __init__(self, names: Container[str], own: Container[str]) -> None:
-        self._names = names
-        self._own = own
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names and name not in self._own
 
 
 class ScreenReview:
@@ -268,7 +257,7 @@ class ScreenReview:
     def _flags_of(self, route: Route, entry: _Screened) -> list[Flag]:
         settings, own, flags = self._settings[route.upstream], self._tools[route.upstream], entry.flags
         if len(self._tool_names) > len(own) and FOREIGN_TOOLS not in settings.ignore:
-            flags += foreign_names(route.kind, entry.wire, _Without(self._tool_names, own))
+            flags += foreign_names(route.kind, entry.wire, self._tool_names, own)
         return self._not_ignored(settings, flags)
 
     def _screen_texts(self, upstream: str, route: Route, entry: _Screened, budget: Budget) -> Generator[None]:

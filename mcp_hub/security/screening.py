@@ -407,8 +407,8 @@ def flags_of_instructions(text: str, *, max_description: int = MAX_DESCRIPTION) 
     return tuple(flag for flag in _flags(texts, max_description, Budget(MAX_INSTRUCTIONS)) if flag is not None)
 
 
-def foreign_names(kind: Kind, wire: Any, foreign: Container[str]) -> tuple[Flag, ...]:
-    """Returns flags for names of other servers' tools in the first `MAX_DESCRIPTION` characters of each description.
+def foreign_names(kind: Kind, wire: Any, tools: Container[str], own: Container[str] = ()) -> tuple[Flag, ...]:
+    """Returns flags for names of foreign tools in the first `MAX_DESCRIPTION` characters of each description.
 
     A name that may be a word of prose, unlike `send_message`, counts only if the text calls it a tool.
     """
@@ -424,7 +424,8 @@ def foreign_names(kind: Kind, wire: Any, foreign: Container[str]) -> tuple[Flag,
                 return tuple(flags)
             name = match[0].rstrip(".-")
             end = match.start() + len(name)
-            is_meant = name in foreign and (is_distinct(name) or _is_called_a_tool(text, match.start(), end))
+            is_foreign = name in tools and name not in own
+            is_meant = is_foreign and (is_distinct(name) or _is_called_a_tool(text, match.start(), end))
             if is_meant and name not in reported:
                 reported.add(name)
                 flags.append(Flag(FOREIGN_TOOLS, where, _excerpt(text, match.start())))

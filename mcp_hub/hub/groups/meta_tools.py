@@ -43,8 +43,7 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     """
     if route.upstream != OWN or route.name not in _CALLERS:
         return None
-    caller = route.name
-    tool, inner = arguments.get("tool"), arguments.get("arguments")
+    caller, tool, inner = route.name, arguments.get("tool"), arguments.get("arguments")
     inner = {} if inner is None else inner
     if not isinstance(tool, str):
         raise InvalidParameters(f"{caller} needs 'tool', the name of a tool, a text.")
@@ -65,9 +64,7 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
     """
     arguments = call.params.get("arguments") or {}
     if call.route.name == RESET:
-        answer = await _reset(groups, call, arguments)
-        await groups.spread()
-        return answer
+        return await _reset(groups, call, arguments)
     if call.route.name == SEARCH:
         return await _search(groups, call, arguments, find, code)
     raise InvalidParameters(f"{call.route.name} is for clients that were not listed a tool; call that by its own name.")
@@ -83,6 +80,7 @@ async def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
         group_tools = (entry.exposed for entry in catalog.tools_of_models() if members.groups(entry.route))
         definitions = await in_thread(_definitions, catalog, list(group_tools))
         content.append({"type": "text", "text": encode(definitions).decode()})
+    await groups.spread()
     return {"content": content}
 
 
@@ -90,15 +88,12 @@ def activated_in(states: Json, names: Collection[str]) -> list[str]:
     """Returns the groups that are true in the arguments of `RESET`. Raises InvalidParameters."""
     for name, value in states.items():
         if name not in names:
-            known_names = ", ".join(map(repr, names))
-            raise InvalidParameters(
-                f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {known_names}. "
-                "Nothing was changed."
-            )
+            known = ", ".join(map(repr, names))
+            text = f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {known}."
+            raise InvalidParameters(f"{text} Nothing was changed.")
         if not isinstance(value, bool):
-            raise InvalidParameters(
-                f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
-            )
+            text = f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
+            raise InvalidParameters(text)
     return [name for name, value in states.items() if value]
 
 
@@ -123,12 +118,8 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
     matches = list(routes)
 
     def state(name: str) -> Json:
-        group_names = now.members.groups(routes[name])
-        return (
-            {"groups": list(group_names), "active": now.inactive(routes[name], call.caller) is None}
-            if group_names
-            else {}
-        )
+        names, is_active = now.members.groups(routes[name]), now.inactive(routes[name], call.caller) is None
+        return {"groups": list(names), "active": is_active} if names else {}
 
     if detail == "full":
         answer = await in_thread(_definitions, full_catalog, matches[:limit])
@@ -164,8 +155,7 @@ def _existing_routes(
 def _search_arguments(arguments: Json) -> tuple[str, str, int, str | None]:
     """Returns (query, detail, limit, server). Raises InvalidParameters."""
     query, detail, server = arguments.get("query"), arguments.get("detail", "brief"), arguments.get("server")
-    unknown = sorted(set(arguments) - {"query", "detail", "limit", "server"})
-    if unknown:
+    if unknown := sorted(set(arguments) - {"query", "detail", "limit", "server"}):
         raise InvalidParameters(f"{SEARCH} has no argument {printable(unknown[0], 200)!r}.")
     if not isinstance(query, str) or len(query) > MAX_QUERY:
         raise InvalidParameters(f"{SEARCH} needs 'query', a text of at most {MAX_QUERY} characters.")
@@ -182,11 +172,7 @@ def _search_arguments(arguments: Json) -> tuple[str, str, int, str | None]:
 def _head(shown_count: int, found_count: int) -> str:
     if not found_count:
         return "No tool was found. Say in other words what it should do, or give an empty query for all tools."
-    return (
-        f"{shown_count} of {found_count} tools found, the best first:"
-        if shown_count < found_count
-        else "Tools found, the best first:"
-    )
+    return f"{f'{shown_count} of {found_count} tools' if shown_count < found_count else 'Tools'} found, the best first:"
 
 
 def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:
@@ -203,11 +189,5 @@ def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:
             continue
         room -= size
         tools.append(definition)
-    if not left_out:
-        return {"tools": tools}
-    omitted_count = len(left_out) - MAX_NAMED
-    return {
-        "tools": tools,
-        "left_out": left_out[:MAX_NAMED],
-        **({"more_left_out": omitted_count} if omitted_count > 0 else {}),
-    }
+    more = {"more_left_out": len(left_out) - MAX_NAMED} if len(left_out) > MAX_NAMED else {}
+    return {"tools": tools, **({"left_out": left_out[:MAX_NAMED]} if left_out else {}), **more}
