@@ -9,11 +9,12 @@ import pytest
 
 from mcp_hub.config import ConfigReader, LoadedConfig
 from mcp_hub.config.dialect import FILTERS, ROOT_KEYS
-from mcp_hub.config.entry_keys import NAMES
+from mcp_hub.config.entry_keys import ENTRY_KEYS, NAMES, OFFERS
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, KeyTable, RootKey, model_key
+from mcp_hub.downstream.page.config_view import ENTRY_RULES
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy.chain import KEYS
 from tests.documents.test_documents_name_what_exists import DOCUMENTS
@@ -107,6 +108,34 @@ def test_secrets_in_the_settings_of_a_policy_are_secrets_of_the_configuration(tm
 def test_two_policies_cannot_have_one_key(keys: tuple[EntryKey[Any], ...]) -> None:
     with pytest.raises(ValueError, match="two policies have one key"):
         KeyTable.of(keys)
+
+
+MAY_HOLD_SECRETS = (
+    "command",
+    "args",
+    "env",
+    "url",
+    "headers",
+    "apiKey",
+    "auth",
+    "preset",
+    "proxy",
+    "client_key",
+    "roots",
+)
+GRANT = ("allow", "allow_over_network", "postprocess", "policy", "tools", "builtin", "tools_dir", "executable")
+
+
+@pytest.mark.parametrize("key", MAY_HOLD_SECRETS)
+def test_a_key_that_may_hold_secrets_is_not_on_the_page(key: str) -> None:
+    assert key in ENTRY_KEYS
+    assert key not in ENTRY_RULES
+
+
+@pytest.mark.parametrize("key", [*MAY_HOLD_SECRETS, *GRANT])
+def test_a_key_that_grants_or_reaches_something_belongs_to_what_is_trusted(key: str) -> None:
+    assert key in ENTRY_KEYS
+    assert key not in OFFERS
 
 
 def test_an_entry_and_the_root_can_have_keys_of_one_name() -> None:
