@@ -14,7 +14,7 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.quotas import Backlog, UnreadLimits
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.callers import Caller
+from mcp_hub.security.callers import SOLE, Caller
 from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE
 
@@ -36,6 +36,16 @@ async def test_no_client_makes_the_hub_forget_that_a_call_of_another_has_expired
             await asyncio.sleep(0.01)
     with pytest.raises(DeadlineExceeded):
         await parked.resume(state, call_of(ann), {})
+    parked.close()
+
+
+async def test_a_parked_call_of_another_caller_is_unknown_even_by_its_state() -> None:
+    parked, ann = ParkedCalls(asks, lambda _: False, Backlog(UnreadLimits)), a_principal("ann")
+    state = (await parked.begin(call_of(ann), None))["requestState"]
+    for other in (a_principal("bob"), a_principal("ann", "readers"), Caller(), SOLE):
+        with pytest.raises(CallCancelled):
+            await parked.resume(state, call_of(other), {})
+    assert len(parked) == 1
     parked.close()
 
 

@@ -16,6 +16,7 @@ from mcp_hub.policy import Call
 from mcp_hub.policy.chain import explain
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import SOLE
 from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +58,7 @@ async def test_a_hidden_name_is_explained_from_its_record(tmp_path: Path) -> Non
     config = load_config(write_config(tmp_path, {"a": fake(disable_tools=["echo"])}))
     async with Engine(config, record=records.append) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
-        hub.record_unknown(TOOLS, "a__echo", "handshake", None, Envelope())
+        hub.record_unknown(TOOLS, "a__echo", "handshake", SOLE, Envelope())
         steps = by_policy(hub, records[-1])
         assert steps["access"]["did"] == "refused: servers.a: filter of tools"
         assert steps["validate"]["did"] == "not reached"

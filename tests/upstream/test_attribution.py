@@ -13,6 +13,7 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.quotas import Backlog, UnreadLimits
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import Caller
 from mcp_hub.upstream import attribution
 from mcp_hub.upstream.attribution import CARRIER_WAIT, CallAttribution, ClientRegistry
 from tests.fakes.callers import a_principal
@@ -94,6 +95,26 @@ async def test_a_question_goes_to_another_call_if_the_one_that_carries_it_ends(m
         assert "content" in await parked.resume(state["requestState"], call_of("ends"), {})
         assert carried(await second) == "up asks: late"
     parked.close()
+
+
+async def test_a_late_message_of_a_session_that_has_served_several_callers_reaches_none_of_them() -> None:
+    heard: list[str] = []
+
+    class Listener(CallThatCanAsk):
+        def hear(self, message: dict[str, Any]) -> None:
+            heard.append(str(message["data"]))
+
+    clients = ClientRegistry(expected=False)
+    session, callers = CallAttribution(SERVER, None, clients), [Caller(), Caller()]
+    for number, caller in enumerate(callers):
+        clients.introduce(caller, Listener(parked=None), "handshake")
+        with session.call(caller, None):
+            pass
+        session.pass_log({"data": f"after {number + 1}"}, None)
+    with session.call(callers[0], None):
+        pass
+    session.pass_log({"data": "after the first again"}, None)
+    assert heard == ["after 1"]
 
 
 def question(message: str) -> Json:
