@@ -160,7 +160,8 @@ STAGES: Final = {
     "rules.md": Stage({"servers.yaml": block("rules.md", "yaml"), "notes/today.md": "milk\n"}),
     "tools.md": Stage(
         {
-            "servers.yaml": "tools_dir: tools\nservers: {}\n",
+            "servers.yaml": "tools_dir: tools\nservers: {github: {tools_dir: github}, gitlab: {tools_dir: gitlab}}\n",
+            **dict.fromkeys(("github/search.py", "gitlab/search.py"), tool("search", "Searches.")),
             "tools/notes.py": block("tools.md", "python"),
             "notes/shopping.md": "# Milk\nbread\nbuy milk\n",
             **dict.fromkeys(("tools/native/weather.yaml", "tools/native/weather2.yaml"), WEATHER),
