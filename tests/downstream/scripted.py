@@ -54,7 +54,6 @@ class ScriptedDispatcher:
             entry=lambda kind, name, caller: tools.get(name),
             listed_schema=self.listed_schema,
             record_stranger=self.refusals.append,
-            forget=lambda principal: None,
         )
 
     async def listed_schema(self, tool: str, caller: object, envelope: object) -> dict[str, Any]:
