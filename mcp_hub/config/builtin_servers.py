@@ -51,7 +51,7 @@ def read_roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, Cod
             fields.error(field.at, f"is {virtual_path}, which is there already")
             continue
         value = field.value if isinstance(field.value, dict) else {"path": field.value}
-        options = only_known(value, ("path", "mode"), field.at, findings)
+        options = only_known(value, names := ("path", "mode"), field.at, findings, names)
         inner = fields.inner({key: FieldValue(option, (*field.at, key)) for key, option in options.items()})
         directory = inner.path("path") if options.get("path") is not None else None
         mode = inner.read("mode", RootMode) or DEFAULT_ROOT_MODES.get(virtual_path, "ro")

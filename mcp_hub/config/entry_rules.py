@@ -51,8 +51,6 @@ def _check_schema_extension(value: dict[str, Any] | None) -> dict[str, Any] | No
 class ToolRules(Frozen):
     """Rules for some tools of one upstream. What is not set changes nothing."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"preset", "in_program"})
 
     name: str | None = None

@@ -153,8 +153,6 @@ def _delay(value: Any) -> float:
 class CallerLimits(Frozen):
     """The limits of one principal. Beyond them a call is answered with `overloaded`, a new session with 429."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     sessions: Annotated[int, Meta(ge=1)] = 2000
     """Sessions of the handshake era, SSE streams and open `subscriptions/listen`, together."""
     calls: Annotated[int, Meta(ge=1)] = 1024
@@ -177,7 +175,6 @@ class UnreadLimits(Frozen):
 class NamedPrincipal(Frozen):
     """A principal with a token of its own."""
 
-    RESTRICTS: ClassVar[bool] = True
     SHORT: ClassVar[Mapping[type, str]] = {str: "token"}
 
     token: SecretStr | None = None

@@ -132,8 +132,6 @@ class ToolGroupSettings(Frozen):
 class ProfileSettings(Frozen):
     """What one kind of user sees: tool sets and single tools, merged."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     name: str
     tool_sets: tuple[str, ...] = ()
     """Names of tool sets."""

@@ -89,8 +89,6 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
     """The values that `off` stands for in a file; None if `off` is not allowed."""
     SHORT: ClassVar[Mapping[type, str]] = {}
     """The field that a plain number, text or list in a file stands for, by its type."""
-    RESTRICTS: ClassVar[bool] = False
-    """Whether its keys restrict what is allowed, so that a misspelt one is an error."""
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
@@ -168,7 +166,7 @@ def read_model(
         shorthand = " or 'off'" if model.OFF is not None else ""
         findings.error(at, f"must be a mapping with {', '.join(model.model_fields)}{shorthand}")
         return None
-    known_values = only_known(value, model.model_fields, at, findings, model.model_fields if model.RESTRICTS else ())
+    known_values = only_known(value, model.model_fields, at, findings, model.model_fields)
     values = {key: item for key, item in known_values.items() if item is not None}
     if scope is not None:
         paths = {key for key, item in values.items() if plain(model.model_fields[key].type) is Path}

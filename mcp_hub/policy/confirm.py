@@ -71,8 +71,6 @@ def _read_patterns(field: FieldValue, reading: KeyReading) -> tuple[str, ...] | 
 class CodeModeSettings(Frozen):
     """Code mode: programs of models that call tools, and what they may do without asking."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = False

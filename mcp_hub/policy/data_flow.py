@@ -38,8 +38,6 @@ ALL: Final[frozenset[Label]] = frozenset(get_args(Label))
 class FlowSettings(Frozen):
     """Flows: which labels of tools one session may combine."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
     SHORT: ClassVar[Mapping[type, str]] = {str: "mode"}
 

@@ -31,8 +31,6 @@ META_KEY: Final = "mcp-hub/guard"
 class GuardSettings(Frozen):
     """The guard: URLs that tools must not be used for."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     OFF: ClassVar[Mapping[str, Any]] = {"huggingface": False}
 
     huggingface: bool = True

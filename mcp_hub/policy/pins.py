@@ -50,8 +50,6 @@ PinMode = Literal["off", "warn", "enforce"]
 class PinSettings(Frozen):
     """Pins: whether what servers list is compared with the record of `mcp-hub pin`."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
     SHORT: ClassVar[Mapping[type, str]] = {str: "mode"}
 

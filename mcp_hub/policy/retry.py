@@ -28,8 +28,6 @@ BUDGET_AT_REST: Final = 10.0
 class RetrySettings(Frozen):
     """Retries of failed calls that cannot do harm."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
 
     SHORT: ClassVar[Mapping[type, str]] = {int: "attempts"}

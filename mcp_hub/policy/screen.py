@@ -54,8 +54,6 @@ def _check_rule_names(rules: tuple[str, ...]) -> tuple[str, ...]:
 class ScreenSettings(Frozen):
     """The screen: signs of harm in the texts of servers."""
 
-    RESTRICTS: ClassVar[bool] = True
-
     OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
     SHORT: ClassVar[Mapping[type, str]] = {str: "mode"}
 

@@ -95,6 +95,9 @@ def test_rules_about_a_server_that_is_off_or_gone_are_not_judged(tmp_path: Path)
     assert unmatched(config) == []
 
 
+ISSUER = {"issuer": "https://i.example", "audience": "hub", "jwks_uri": "https://i.example/keys"}
+
+
 @pytest.mark.parametrize(
     ("root", "entry"),
     [
@@ -110,6 +113,11 @@ def test_rules_about_a_server_that_is_off_or_gone_are_not_judged(tmp_path: Path)
         ({"defaults": {"rety": 1}}, {}),
         ({}, {"tools": {"echo": {"presset": {"text": "x"}}}}),
         ({}, {"retry": {"tool": ["echo"]}}),
+        ({}, {"limits": {"per_callr": 1}}),
+        ({"fallback": {"tols": []}}, {}),
+        ({"call_log": {"argument": False}}, {}),
+        ({"listen": {"tls": {"cert": "a", "key": "b", "client_caa": "c"}}}, {}),
+        ({"listen": {"verify": {"jwt": ISSUER, "profle": "p"}}}, {}),
     ],
 )
 def test_a_misspelt_key_of_a_rule_is_an_error(tmp_path: Path, root: dict[str, Any], entry: dict[str, Any]) -> None:
@@ -125,6 +133,7 @@ def test_a_misspelt_key_of_a_rule_is_an_error(tmp_path: Path, root: dict[str, An
         {"disabled-tools": ["echo"]},
         {"lables": ["reads_private"]},
         {"prest": {"echo": {"text": "x"}}},
+        {"command": None, "builtin": "files", "roots": {"/workspace/": {"path": ".", "mdoe": "ro"}}},
     ],
 )
 def test_a_misspelt_rule_of_an_entry_switches_its_server_off(tmp_path: Path, entry: dict[str, Any]) -> None:
