@@ -74,10 +74,12 @@ class Reversal:
 
     def _remove(self, names: KeyPath, value: Any) -> None:
         """Removes what the edit added. An object that it made is removed when nothing else is in it."""
+        place = _place(self._after, names) or ()
+        names = self._named_now(names, value)
         at = _place(self._editor.tree, names)
         if at is None:
             return
-        now, place = self._editor.get(at), _place(self._after, names) or ()
+        now = self._editor.get(at)
         is_around = any(key[: len(place)] == place and len(key) > len(place) for key in self._placements)
         inner = _members(value) if is_around and (now is None or isinstance(now, dict | list)) else None
         if inner is not None:
@@ -89,6 +91,15 @@ class Reversal:
             self._cut(names, at, self._placements.get(place))
         else:
             self.kept.append(f"{dotted(names)} was changed since")
+
+    def _named_now(self, names: KeyPath, value: Any) -> KeyPath:
+        """Returns where an entry that the edit added is now, as a person may have renamed it."""
+        around = _place(self._editor.tree, names[:-1])
+        beside = (_members(self._editor.get(around)) or {}) if around is not None else {}
+        for name in beside if names[-1] not in beside else ():
+            if _starts_same(beside[name], value) and _place(self._after, (*names[:-1], name)) is None:
+                return (*names[:-1], name)
+        return names
 
     def _cut(self, names: KeyPath, at: KeyPath, placement: Placement | None) -> None:
         entry = self._entry_around(names)

@@ -40,6 +40,7 @@ _FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
 _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
 _METHOD_LAST: Final = re.compile(rb',\s*"method"\s*:\s*"[\w/]{1,256}"\s*(?:' + _FLAT + rb"){0,8}}\s*\Z")
 _COLON: Final = re.compile(rb"\s*:")
+_BEGINNING: Final = re.compile(rb'\s*(?:\[\s*)?\{\s*"')
 
 
 LARGE: Final = 32 * 1024
@@ -191,13 +192,11 @@ def has_method(head: bytes, tail: bytes = b"") -> bool:
 
 
 def is_noise(head: bytes, tail: bytes) -> bool:
-    """Returns whether a text that cannot be decoded is no message either, as it has no id and no `"jsonrpc"`.
+    """Returns whether a text that cannot be decoded is no message either.
 
-    `head`, `tail`: its first and last bytes.
+    It does not begin like one, as `[DEBUG] {...}`, or has neither an id nor `"jsonrpc"`. `head`, `tail`: its ends.
     """
-    if head.lstrip()[:1] not in (b"{", b"["):
-        return True
-    return salvage_id(head, tail) is None and b'"jsonrpc"' not in head + tail
+    return _BEGINNING.match(head) is None or (salvage_id(head, tail) is None and b'"jsonrpc"' not in head + tail)
 
 
 def _top_level(head: bytes) -> Iterator[tuple[bytes, int]]:

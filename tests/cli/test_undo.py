@@ -120,6 +120,14 @@ def test_what_was_changed_since_stays_and_is_named(file: Path, capsys: pytest.Ca
     assert "b was changed since" in out
 
 
+def test_an_entry_that_was_renamed_since_goes_unless_it_was_changed(file: Path) -> None:
+    entries = {"hub": {"command": "x", "args": ["serve"]}, "other": {"command": "y"}}
+    carry_out(changed(file, json.dumps(entries).encode()), options("--yes"), ["mcp-hub", "test"])
+    file.write_text(json.dumps({"my hub": entries["hub"], "copy": {"command": "y", "args": ["z"]}}))
+    assert main(["undo", "--yes"]) == OK
+    assert json.loads(file.read_bytes()) == {"copy": {"command": "y", "args": ["z"]}}
+
+
 def test_a_file_that_is_broken_now_can_be_undone_when_it_is_mended(tmp_path: Path, file: Path) -> None:
     other = tmp_path / "b.json"
     plan = Plan((*changed(file, b'{"a": 1}').edits, *changed(other, b"{}").edits))

@@ -51,7 +51,9 @@ async def test_abandoning_a_request_closes_its_stream_without_a_cancellation():
         assert inbox.told == [NOTE, answer(2)]
 
 
-@pytest.mark.parametrize("text", [b"[INFO] ready", b"{ port: 3000 }", b"{'a': 1}", b"{"])
+@pytest.mark.parametrize(
+    "text", [b"[INFO] ready", b'[DEBUG] {"jsonrpc":"2.0","id":1,"result":{}}', b"{ port: 3000 }", b"{'a': 1}", b"{"]
+)
 async def test_text_on_a_stream_that_is_no_message_does_not_end_its_request(text):
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()

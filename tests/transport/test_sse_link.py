@@ -401,7 +401,9 @@ async def test_a_message_above_the_limit_fails_the_request_it_answers(text):
         assert await inbox.next() == PING
 
 
-@pytest.mark.parametrize("text", [b"[INFO] ready", b"{ port: 3000 }", b"{'a': 1}", b"{"])
+@pytest.mark.parametrize(
+    "text", [b"[INFO] ready", b'[DEBUG] {"jsonrpc":"2.0","id":1,"result":{}}', b"{ port: 3000 }", b"{'a': 1}", b"{"]
+)
 async def test_text_on_the_stream_that_is_no_message_ends_no_request(text):
     async with linked(Board()) as (_, link, inbox, stream):
         await ask(link)

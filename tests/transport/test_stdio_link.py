@@ -155,6 +155,9 @@ async def test_an_unreadable_notification_or_request_of_a_server_ends_no_call(me
     "line",
     [
         b"[INFO] the server has started\n",
+        b'[DEBUG] got {"jsonrpc":"2.0","id":1,"method":"tools/call"}\n',
+        b'[DEBUG] sending {"jsonrpc":"2.0","id":1,"result":{}}\n',
+        b'{ sent: {"jsonrpc":"2.0","id":1} }\n',
         b"{'a': 1}\n",
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"unknown notification"}}\n',
         b'{"level":"error","error":"ECONNREFUSED","message":"trying again"}\n',
