@@ -129,6 +129,22 @@ async def test_a_callers_group_choice_affects_only_that_caller(tmp_path: Path) -
         assert names(hub, alice) == names(hub, BOB)
 
 
+async def test_a_group_whose_server_is_away_stays_as_its_caller_has_switched_it(tmp_path: Path) -> None:
+    carol = a_principal("carol", "both")
+    async with running(tmp_path, groups=GROUPS, profiles={"both": {"tools": ["a/*", "b/*"]}}) as hub:
+        await hub.catalogs.settled_for(carol)
+        hub.groups.reset_for(carol, {"all_of_b": True})
+        await hub.switch.disable("b")
+        await hub.catalogs.built_for(carol)
+        hub.groups.reset_for(carol, {"sums": True})  # she does not see the other group now
+        assert "a__add" in names(hub, carol)
+        await hub.switch.enable("b")
+        await hub.upstreams["b"].attempted.wait()
+        await hub.catalogs.built_for(carol)
+        assert {"a__add", "b__pid"} <= set(names(hub, carol))
+        assert "b__pid" not in names(hub)
+
+
 async def test_group_state_dicts_have_the_format_of_a_toolkit(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         assert hub.groups.state_dict() == {"active_groups": ["texts"]}
