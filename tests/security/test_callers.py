@@ -25,6 +25,8 @@ def test_a_caller_that_ends_leaves_every_slot_and_closes_what_is_open() -> None:
     open_things.drop(stays)
     assert closed == [(gone, "open"), (stays, "open")]
     assert stays in plain
+    open_things[SOLE] = "again"
+    assert dict(open_things) == {SOLE: "again"}
 
 
 def test_nothing_is_kept_for_a_caller_that_has_ended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from mcp_hub.hub.composition import read_config
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
 from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 from mcp_hub.security import Principal, callers
-from tests.fakes.client import fake, write_config
+from tests.fakes.client import PATIENCE, fake, write_config
 from tests.fakes.redis_server import redis_server
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +38,25 @@ async def test_the_sessions_of_a_principal_end_when_its_owner_is_forgotten(
                 pass
         replicas.router._ownership(hub.callers.of(eve))
         assert [sessions.existing(caller) is not None for caller in (first, second)] == [True, False]
+        await replicas.close()
+
+
+async def test_a_principal_of_another_replica_is_listed_nothing_of_its_former_session(tmp_path: Path) -> None:
+    file = write_config(tmp_path, {"own": fake(session="client")})
+    async with redis_server() as store, Engine(read_config(file, {}).config) as hub, asyncio.timeout(PATIENCE):
+        replicas = Replicas(store.settings(), Dispatcher(hub))
+        await replicas.begin()
+        own, ann, is_told = hub.upstreams["own"], hub.callers.of(Principal("ann")), asyncio.Event()
+        await own.connected()
+        before = (await hub.settled_catalog(ann)).names(TOOLS)
+        hub.catalogs.watch(lambda kinds, concerns: is_told.set() if concerns(ann) else None)
+        ownership = replicas.router._ownership(ann)
+        await own.request("tools/call", {"name": "grow", "arguments": {"name": "hers"}}, caller=ann)
+        await is_told.wait()
+        assert set(hub.catalogs.of(ann).names(TOOLS)) == {*before, "own__hers"}
+        assert ownership.let_go is not None
+        ownership.let_go()
+        assert hub.catalogs.of(ann).names(TOOLS) == before
         await replicas.close()
 
 
