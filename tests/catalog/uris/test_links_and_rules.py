@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.fronts import FIXTURE, ROOT
+from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, network_hub, visiting
 from tests.fakes.client import RpcError, StdioClient, hub
 from tests.fakes.forks import python_with_sdk
 
@@ -46,6 +47,30 @@ async def test_an_unlisted_resource_is_unknown_until_a_result_links_to_it(client
     assert await read(client, "test://hidden/1") == "b"
     second_uri = await linked(client, "a", "test://hidden/1")
     assert (await read(client, second_uri), await read(client, "test://hidden/1")) == ("a", "b")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unlisted_resource_is_readable_only_by_the_caller_that_was_given_the_link(
+    tmp_path: Path, era: str
+) -> None:
+    listen = {"principals": {name: TOKENS[name] for name in ("alice", "bob")}}
+    async with (
+        network_hub(tmp_path, {"a": server("a")}, listen, list_wait=20) as (_, base),
+        visiting(base, era, TOKENS["alice"]) as alice,
+        visiting(base, era, TOKENS["bob"]) as bob,
+        visiting(base, "handshake", TOKENS["alice"]) as alices_other_session,
+    ):
+        await alice.names("tools/list")
+        given = (await alice.call("a__link", {"uri": "test://hidden/1"}))["result"]["content"][0]["uri"]
+        (content,) = (await alice.ask("resources/read", {"uri": given}))["result"]["contents"]
+        assert content["text"] == "a"
+        for other in (bob, alices_other_session):
+            assert await refusal(other, given) == await refusal(other, "test://hidden/2")
+
+
+async def refusal(visitor: Visitor, uri: str) -> int:
+    code: int = (await visitor.ask("resources/read", {"uri": uri}))["error"]["code"]
+    return code
 
 
 async def test_a_link_to_a_refused_resource_answers_like_an_unknown_one(client: StdioClient) -> None:
