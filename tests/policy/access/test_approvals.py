@@ -36,3 +36,14 @@ def test_a_new_approval_does_not_renew_those_that_a_principal_left_idle() -> Non
     approvals.add(alice, OTHER_ROUTE)
     assert approvals.has(alice, OTHER_ROUTE)
     assert not approvals.has(alice, TOOL)
+
+
+def test_approvals_of_a_session_last_until_it_ends() -> None:
+    now, session = 0.0, Caller(Principal("alice"))
+    approvals = Approvals(lambda: now)
+    approvals.add(session, TOOL)
+    now = 2 * IDLE
+    assert approvals.has(session, TOOL)
+    assert not approvals.has(Caller(Principal("alice")), TOOL)
+    session.end()
+    assert not approvals.has(session, TOOL)
