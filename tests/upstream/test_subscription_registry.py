@@ -102,6 +102,23 @@ async def test_a_watcher_of_a_resource_and_of_its_part_is_told_once_of_a_change(
     assert sorted(told) == [("another", "x://a"), ("x://a", "x://a")]
 
 
+async def test_a_change_on_the_session_of_one_caller_is_told_to_this_caller_alone() -> None:
+    (server,) = config_of({"servers": {"up": {"command": "up", "session": "client"}}}).servers
+    first, second = Caller(), Caller()
+    own = {caller: await session_on(ScriptedLink()) for caller in (first, second)}
+
+    def session_for(caller: Caller | None) -> AbstractAsyncContextManager[UpstreamSession]:
+        assert caller is not None
+        return contextlib.nullcontext(own[caller])
+
+    registry = SubscriptionRegistry(server, ErrorMessages(server), session_for, lambda caller: None)
+    told: list[Caller] = []
+    for caller in (first, second):
+        await registry.watch("x:one", caller, caller, lambda params, caller=caller: told.append(caller))
+    registry.updated(second, {"uri": "x:one"})
+    assert told == [second]
+
+
 async def test_a_resource_that_is_refused_on_a_new_session_does_not_end_the_subscriptions_to_others() -> None:
     registry = registry_on(await session_on(ScriptedLink()))
     for uri in ("x:gone", "x:one", "x:two"):

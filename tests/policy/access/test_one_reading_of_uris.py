@@ -23,6 +23,8 @@ from mcp_hub.policy.data_flow import FlowPolicy, FlowSettings, UsedLabels
 from mcp_hub.policy.guard import GuardSettings, UrlGuard
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
+from mcp_hub.security.callers import Caller
+from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub, spawned
 from tests.fakes.forks import python_with_sdk
 from tests.tiers import EXAMPLES
@@ -187,6 +189,23 @@ async def test_completions_offer_only_values_that_no_rule_refuses_and_as_many_as
 
     completion = (await policies()[name](call_of(Route("s", TEMPLATES, TEMPLATE), ""), answer))["completion"]
     assert completion == {"values": ["docs", *allowed[:97]], "hasMore": True}
+
+
+@pytest.mark.anyio
+async def test_completions_offer_a_caller_only_values_of_its_profile() -> None:
+    profiles = {"docs": {"tools": ["s/https://huggingface.co/docs*"]}}
+    policy = Access(config_of({"servers": {"s": {"command": "s"}}, "profiles": profiles}))
+
+    async def answer(call: Call) -> Json:
+        return {"completion": {"values": ["docs/one", PATH]}}
+
+    async def offered(caller: Caller) -> Any:
+        call = call_of(Route("s", TEMPLATES, TEMPLATE), "")
+        call.caller = caller
+        return (await policy(call, answer))["completion"]["values"]
+
+    assert await offered(a_principal("ann", "docs")) == ["docs/one"]
+    assert await offered(a_principal("bob")) == ["docs/one", PATH]
 
 
 LISTED = ("file:///My%20Notes/%c3%a4.txt", "file:///My Notes/raw.txt", "db://t/a%2Fb")
