@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from mcp_hub.security import callers
-from tests.downstream.network.visitor import Visitor, bearer, visiting
+from tests.downstream.network.visitor import TOKENS, Visitor, bearer, visiting
 from tests.downstream.page.opened import served_hub
-from tests.fakes.client import fake
+from tests.fakes.client import PATIENCE, fake
 from tests.hub.groups.hearing import RESET
 
 pytestmark = pytest.mark.anyio
@@ -86,3 +87,27 @@ async def test_no_more_is_kept_of_principals_than_of_the_most_that_the_hub_knows
 
         assert await grown(come) == Counter()
         assert len(served.hub.callers) == WARM // 2
+
+
+async def test_a_principal_whose_call_runs_keeps_its_choice_while_more_principals_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "MAX_PRINCIPALS", 2)
+    record = tmp_path / "record"
+    listen = {"principals": {name: TOKENS[name] for name in ("alice", "bob", "carol")}}
+    servers = {"a": fake("--record", str(record))}
+    async with (
+        served_hub(tmp_path, servers, listen, groups=RULES["groups"]) as served,
+        visiting(served.base, "modern", TOKENS["alice"]) as alice,
+        asyncio.timeout(PATIENCE),
+    ):
+        assert "result" in await alice.call(RESET, {"sums": True})
+        running = asyncio.ensure_future(alice.call("a__sleep", {"seconds": PATIENCE}))
+        while "tools/call" not in record.read_text():
+            await asyncio.sleep(0.01)
+        for name in ("bob", "carol"):
+            async with visiting(served.base, "modern", TOKENS[name]) as visitor:
+                assert "a__add" not in await visitor.names("tools/list")
+        assert "a__add" in await alice.names("tools/list")
+        running.cancel()
+        await asyncio.wait([running])
