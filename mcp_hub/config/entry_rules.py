@@ -162,7 +162,7 @@ def _is_step(step: str) -> bool:
     return all(part.isidentifier() for part in module.split(".")) and function.isidentifier()
 
 
-_FOREIGN_TOOL_KEYS: Final = frozenset({"approval_mode", "meta", "annotations", "enabled", "arguments"})
+_FOREIGN_TOOL_KEYS: Final = frozenset({"approval_mode", "meta", "annotations", "enabled", "disabled", "arguments"})
 
 
 def read_tools(
@@ -182,7 +182,7 @@ def read_tools(
         if not isinstance(rules, dict):
             findings.error(key_path, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
             continue
-        if boolean(rules.get("enabled")) is False:
+        if boolean(rules.get("enabled")) is False or boolean(rules.get("disabled")):
             disabled_names.append(name)
         values = {
             key: setting for key, setting in rules.items() if key not in _FOREIGN_TOOL_KEYS and setting is not None

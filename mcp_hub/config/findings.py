@@ -18,9 +18,21 @@ KeyPath = tuple[str | int, ...]
 """The keys and list positions that lead from the top of a document to a value."""
 
 _ELSEWHERE: Final = {
-    name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
-}
-"""Keys of `web` that people write into an entry, beside `web`, or into another mapping."""
+    "allowaddresses": "web.allow_addresses at the top of the file",
+    "docintelendpoint": "web.docintel_endpoint at the top of the file",
+    "maxmemory": "web.max_memory at the top of the file",
+    **dict.fromkeys((
+        "disabletools", "disabledtools", "disallowedtools", "excludetools", "denytools", "deniedtools", "blocktools",
+        "blockedtools", "forbiddentools", "hidetools", "hiddentools", "denylist", "blocklist",
+    ), "disable_tools in the entry of the server"),
+    **dict.fromkeys((
+        "enabletools", "enabledtools", "allowtools", "allowedtools", "includetools", "allowlist", "whitelist",
+    ), "enable_tools in the entry of the server"),
+    **{name: f"{name} in the entry of the server" for name in ("confirm", "limits", "preset", "retry")},
+    "guard": "guard at the top of the file",
+    "denyurls": "guard.deny_urls at the top of the file",
+}  # fmt: skip
+"""Keys in another place than their own, and words of other programs for rules, without `_` -> what to write."""
 REMOVED_ROOTS: Final = {
     "expose_recent": "it has no effect any more; write the tools that are always listed as expose_always",
 }
@@ -117,14 +129,16 @@ class Findings:
     def unknown(self, at: KeyPath, known: Iterable[str], rules: Iterable[str] = ()) -> None:
         """Warns that the key at `at` is unknown, and names its right place, or a known key of similar name.
 
-        A misspelling of one of the `rules` is an error, as nothing would be refused.
+        A misspelling of one of the `rules` is an error, as nothing would be refused. So is a rule in a wrong place,
+        or in a word of another program.
         """
         if (rule := misspelt(str(at[-1]), rules)) is not None:
             self.error(at, f"is not known; did you mean '{rule}'?", codes.KEY_UNKNOWN)
             return
-        if (location := _ELSEWHERE.get(str(at[-1]))) is not None:
-            text = f"{dotted(at)} has no effect here; write it as {location}"
-            self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
+        if (location := _ELSEWHERE.get(re.sub("[_-]", "", str(at[-1]).lower()))) is not None:
+            is_rule = rules and not location.startswith("web.")
+            add = self.error if is_rule else self.warning
+            add(at, f"has no effect here; write it as {location}", codes.KEY_UNKNOWN)
             return
         if len(at) == 1 and (advice := REMOVED_ROOTS.get(str(at[0]))) is not None:
             self.warning(at, advice, codes.KEY_UNKNOWN)

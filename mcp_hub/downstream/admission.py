@@ -432,7 +432,9 @@ class Gate:
         if not any(name == b"authorization" for name, _ in headers):
             if isinstance(proven, Principal):
                 return proven
-            return Refusal(401, "The request needs a bearer token (setting: listen.token).", "no_token", CHALLENGE)
+            return Refusal(
+                401, "The request needs a bearer token (listen.token, listen.principals).", "no_token", CHALLENGE
+            )
         credentials = bearer(headers)
         by_token: Principal | None = None
         for token, principal in self._tokens.items():  # all of them, so that the time does not reveal which one matches
@@ -442,7 +444,7 @@ class Gate:
             return Refusal(403, "The bearer token is not one of the principal of the certificate.", "certificate")
         if credentials and by_token is not None:
             return by_token
-        text = "The bearer token is not known here (setting: listen.token)." if credentials else _NOT_BEARER
+        text = _UNKNOWN_TOKEN if credentials else _NOT_BEARER
         return Refusal(401, text, "bad_token", CHALLENGE + b', error="invalid_token"')
 
 
@@ -452,6 +454,7 @@ _UNPROVEN: Final[dict[Unproven, Refusal]] = {
     "certificate": Refusal(403, "No principal has this certificate (setting: listen.principals).", "certificate"),
     "certificate_ended": Refusal(403, "The certificate has ended; connect with a new one.", "certificate"),
 }
+_UNKNOWN_TOKEN: Final = "The bearer token is not known here (listen.token, listen.principals)."
 _NOT_BEARER: Final = "The request needs one header `Authorization: Bearer TOKEN`; this one has another form."
 CHALLENGE: Final = b'Bearer realm="mcp-hub"'
 

@@ -11,6 +11,7 @@ from mcp_hub.catalog import MAX_MATCHED_URI, Item, Route, names
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry_rules import Filter
 from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.findings import nearest
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import KeyReading, RootKey
 from mcp_hub.errors import ConfigError
@@ -25,6 +26,7 @@ from mcp_hub.policy.uri_rules import UriRules, completed_route, completed_values
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
 from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security.lru import Lru
+from mcp_hub.text import printable
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _TAG_NAMESPACES: Final = ("fastmcp", "_fastmcp", "mcp-hub")
@@ -56,7 +58,9 @@ def _read_blacklist(field: FieldValue, reading: KeyReading) -> Blacklist | None:
             findings.error(at, "must be [server, tool] or 'server/tool'")
             continue
         if not any(fnmatchcase(id, pair[0]) for id in ids):
-            findings.warning(at, "names a server that is not in this file; it refuses nothing")
+            close_id = nearest(pair[0], ids)
+            hint = f"; did you mean '{printable(close_id)}'?" if close_id else ""
+            findings.warning(at, f"refuses nothing, as this file has no server '{printable(pair[0], 80)}'{hint}")
         pairs.append(pair)
     return tuple(pairs)
 

@@ -266,8 +266,8 @@ class LimitsPolicy(Policy):
             (limits.rate, False, "all callers together"),
         ):
             if rate is not None and (wait := await self._take(server, rate, call, of_one=of_one)) > 0:
-                note = self._sharing.note
-                text = f"{server!r} takes {rate:g} calls a second of {scope}{note}; try again in {wait:.1f} s."
+                calls = f"{rate:g} call{'s' * (rate != 1)} a second of {scope}{self._sharing.note}"
+                text = f"{server!r} takes {calls}; try again in {wait:.1f} s."
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
 
     async def _take(self, server: str, rate: float, call: Call, *, of_one: bool) -> float:

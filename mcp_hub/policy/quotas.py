@@ -118,7 +118,7 @@ class Quotas:
     def _refuse(self, principal: Principal, rate: float, wait: float) -> None:
         if wait > 0:
             setting = f"(setting: {self._setting(principal)}.rate){self._sharing.note}"
-            text = f"A principal may send {rate:g} calls a second {setting}."
+            text = f"A principal may send {rate:g} call{'s' * (rate != 1)} a second {setting}."
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:

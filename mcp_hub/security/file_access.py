@@ -25,7 +25,6 @@ def strictest_policy(values: Iterable[str | None]) -> RawTextPolicy:
 
 
 RootMode = Literal["ro", "rw", "hidden"]
-ROOT_MODES: Final[tuple[RootMode, ...]] = get_args(RootMode)
 DEFAULT_ROOT_MODES: Final[dict[str, RootMode]] = {"/userinput/": "ro", "/workspace/": "rw", "/internal/": "hidden"}
 """Default modes of the roots with these names; the default of any other root is `ro`."""
 MAX_PATH: Final = 4096

@@ -71,12 +71,12 @@ def test_a_misplaced_web_key_is_reported_with_its_correct_place(tmp_path: Path) 
     defaults: {allow_addresses: [127.0.0.1]}
     guard: {allow_addresses: [127.0.0.1]}
     """
-    end = "has no effect here; write it as web.allow_addresses at the top of the file"
+    end = ": has no effect here; write it as web.allow_addresses at the top of the file"
     assert read(tmp_path, text).warnings == (
-        f"servers.yaml:4: servers.web.allow_addresses {end}",
-        f"servers.yaml:5: allow_addresses {end}",
-        f"servers.yaml:6: defaults.allow_addresses {end}",
-        f"servers.yaml:7: guard.allow_addresses {end}",
+        f"servers.yaml:4: servers.web.allow_addresses{end}",
+        f"servers.yaml:5: allow_addresses{end}",
+        f"servers.yaml:6: defaults.allow_addresses{end}",
+        f"servers.yaml:7: guard.allow_addresses{end}",
     )
 
 

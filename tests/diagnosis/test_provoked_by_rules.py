@@ -118,6 +118,11 @@ ISSUER = {"issuer": "https://i.example", "audience": "hub", "jwks_uri": "https:/
         ({"call_log": {"argument": False}}, {}),
         ({"listen": {"tls": {"cert": "a", "key": "b", "client_caa": "c"}}}, {}),
         ({"listen": {"verify": {"jwt": ISSUER, "profle": "p"}}}, {}),
+        ({"disable_tools": ["up/echo"]}, {}),
+        ({"denylist": ["up/echo"]}, {}),
+        ({"whitelist": ["up/add"]}, {}),
+        ({"deny_urls": ["example.org"]}, {}),
+        ({}, {"tools": {"echo": {"confirm": True}}}),
     ],
 )
 def test_a_misspelt_key_of_a_rule_is_an_error(tmp_path: Path, root: dict[str, Any], entry: dict[str, Any]) -> None:
@@ -134,6 +139,9 @@ def test_a_misspelt_key_of_a_rule_is_an_error(tmp_path: Path, root: dict[str, An
         {"lables": ["reads_private"]},
         {"prest": {"echo": {"text": "x"}}},
         {"command": None, "builtin": "files", "roots": {"/workspace/": {"path": ".", "mdoe": "ro"}}},
+        {"denied_tools": ["echo"]},
+        {"whitelist": ["add"]},
+        {"guard": {"deny_urls": ["example.org"]}},
     ],
 )
 def test_a_misspelt_rule_of_an_entry_switches_its_server_off(tmp_path: Path, entry: dict[str, Any]) -> None:
@@ -147,6 +155,19 @@ def test_a_misspelt_key_of_no_rule_is_a_warning(tmp_path: Path) -> None:
     config = configured(tmp_path, {"up": fake(requird=True)}, expose_budgt=5)
     done = said("check", "--config", str(config))
     assert (done.code, done.codes) == (0, {codes.KEY_UNKNOWN})
+
+
+@pytest.mark.parametrize("switch", [{"enabled": False}, {"disabled": True}])
+def test_a_tool_that_its_rules_switch_off_is_not_listed(tmp_path: Path, switch: dict[str, Any]) -> None:
+    config = configured(tmp_path, {"up": fake(tools={"echo": switch})})
+    done = said("call", "--config", str(config), "up__echo", "text=x")
+    assert done.code == 2
+
+
+def test_a_blacklist_with_a_misspelt_server_names_the_nearest(tmp_path: Path) -> None:
+    config = configured(tmp_path, {"notes": fake()}, blacklist=["note/echo"])
+    done = said("check", "--strict", "--config", str(config))
+    assert (done.code, "'notes'" in done.out + done.err) == (1, True)
 
 
 async def test_serve_warns_of_names_in_rules_that_match_nothing(tmp_path: Path) -> None:
