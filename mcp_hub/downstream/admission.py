@@ -292,7 +292,7 @@ class Gate:
         self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in pairs}
         self._peers = PeerPrincipals(listen, own_uid=own_uid)
         principals = (*self._tokens.values(), *self._peers.principals)
-        self.principals = frozenset((principal, principal.profile) for principal in principals)
+        self.principals = frozenset(principal.key for principal in principals)
         """The principals of the configuration, each with its profile."""
         self.authenticates = bool(principals) or listen.verify is not None or authenticated
         """Whether every request has to be authenticated, by what its connection proves or by a token."""

@@ -170,7 +170,7 @@ class App:
     def _knows(self, principal: Principal) -> bool:
         """Returns whether a principal that another replica has authenticated is known here too."""
         gate = self._gate
-        return not gate.authenticates or self._resource is not None or (principal, principal.profile) in gate.principals
+        return not gate.authenticates or self._resource is not None or principal.key in gate.principals
 
     async def _check(self, request: HttpRequest, reply: HttpReply) -> None:
         """Serves a request whose head has not been accepted yet, or whose sender the gate alone does not know."""
@@ -300,8 +300,8 @@ class App:
             self.streamable.close_of(removed)
             if self.sse is not None:
                 self.sse.close_of(removed)
-            for principal, _ in removed:
-                self._callers.end(principal)
+            for key in removed:
+                self._callers.end(key)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
 

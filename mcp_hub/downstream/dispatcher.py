@@ -28,6 +28,7 @@ from mcp_hub.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
+    CallCancelled,
     CallError,
     Overloaded,
     ProtocolError,
@@ -122,11 +123,13 @@ class Dispatcher:
             overload = Overloaded(f"{len(running)} requests are running already.", retry_after=1.0)
             return error_response(request_id, overload, method, params, era)
         self._loop = self._loop or asyncio.get_running_loop()
-        if (task := asyncio.current_task(self._loop)) is not None:
-            running[request_id] = task
+        task = asyncio.current_task(self._loop)
+        assert task is not None  # this coroutine runs in a task
+        running[request_id] = task
         exchange, leave = None, uncounted
         try:
             exchange = self._exchange(connection, request_id, method, params, era, send)
+            exchange.caller.active += 1
             handler = self._handlers.get(exchange.method)
             if handler is None or (era == "modern" and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
@@ -145,6 +148,8 @@ class Dispatcher:
             log.exception("a %s request failed inside the hub", method)
             return error_response(request_id, error, method, params, era)
         finally:
+            if exchange is not None:
+                exchange.caller.active -= 1
             if leave is not uncounted:
                 leave()
             if running.get(request_id) is task:
@@ -177,6 +182,8 @@ class Dispatcher:
         if params and (fault := ambiguous_member(params)) is not None:
             raise fault
         caller = connection.caller
+        if caller.is_ended:
+            raise CallCancelled("This client is gone, or what it may do has changed.", executed=False)
         if era == "handshake":
             envelope = connection.envelope
         else:

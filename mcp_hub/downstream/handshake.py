@@ -319,10 +319,10 @@ class SessionStore:
         self._dispatcher.join(session.connection)
         self._schedule()
 
-    def find(self, session_id: str, principal: str) -> HandshakeSession | None:
+    def find(self, session_id: str, principal: Principal) -> HandshakeSession | None:
         """Returns the session with this id; None if there is none or it belongs to another principal."""
         session = self._sessions.get(session_id)
-        return session if session is not None and session.principal == principal else None
+        return session if session is not None and session.principal.key == principal.key else None
 
     def begin(self, session: HandshakeSession) -> None:
         """Counts an exchange of the session that begins."""
@@ -350,7 +350,7 @@ class SessionStore:
     def close_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Closes the sessions of some principals, each given with its profile."""
         for session in list(self._sessions.values()):
-            if (session.principal, session.principal.profile) in principals:
+            if session.principal.key in principals:
                 self.close(session)
 
     def close_all(self) -> None:

@@ -277,6 +277,7 @@ class ParkedCalls:
             raise ProtocolError(INVALID_PARAMS, "params.requestState belongs to a request with other params.")
         if self._parked.pop(token, None) is None:  # it has expired, or another retry was first
             raise CallCancelled(_UNKNOWN)
+        owner.active -= 1
         parked.queued_result = parked.token = None
         if parked.expiry is not None:
             parked.expiry.cancel()
@@ -339,6 +340,7 @@ class ParkedCalls:
         # The token names its end, so that no expired call has to be remembered: a client deceives only itself with it.
         parked.token = token = f"{secrets.token_urlsafe(18)}.{int(time.time() + PARKED_SECONDS)}"
         self._parked[token] = (parked, task)
+        parked.owner.active += 1
         parked.relay = parked.log_relay = None
         parked.yield_turn()
         parked.stop_clocks()
@@ -366,6 +368,7 @@ class ParkedCalls:
 
     def _expire(self, token: str) -> None:
         parked, task = self._parked.pop(token)
+        parked.owner.active -= 1
         parked.token = None
         task.cancel()
         parked.abandon_questions()

@@ -103,7 +103,7 @@ class SseEndpoint:
             await refuse(reply, 400, INVALID_REQUEST, "session_id must appear once; the stream's first event gives it.")
             return
         connection = self._connections.get(ids[0])
-        if connection is None or connection.principal != principal:
+        if connection is None or connection.principal.key != principal.key:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found")
             return
         if connection.outbox.full:
@@ -113,7 +113,7 @@ class SseEndpoint:
         body = await read_body(request, reply, self._max_body, self._uploads.of(self._callers.of(principal)))
         if body is None:
             return
-        if self._connections.get(connection.id) is not connection:  # its stream has closed meanwhile
+        if connection.is_closed or connection.id not in self._connections:  # its stream has closed meanwhile
             await refuse(reply, 404, INVALID_REQUEST, "Session not found")
             return
         connection.duplex.received(body)
@@ -126,8 +126,7 @@ class SseEndpoint:
     def close_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Ends the streams of some principals, each given with its profile."""
         for connection in self._connections.values():
-            principal = connection.principal
-            if (principal, principal.profile) in principals:
+            if connection.principal.key in principals:
                 connection.duplex.cancel_all()
                 connection.end()
 

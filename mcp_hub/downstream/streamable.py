@@ -12,7 +12,7 @@ import msgspec
 from mcp_hub.downstream import PROGRAM, Connection, not_delivered, program_of
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
 from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
-from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, ProtocolError
+from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded, ProtocolError
 from mcp_hub.policy.quotas import uploads_of
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
@@ -130,8 +130,13 @@ class StreamableEndpoint:
             return
         body = request.arrived_body(self._max_body) if facts.is_json else None
         if body is None:
-            body = await read_body(request, reply, self._max_body, self._uploads.of(self._callers.of(principal)))
+            caller = self._callers.of(principal)
+            body = await read_body(request, reply, self._max_body, self._uploads.of(caller))
             if body is None:
+                return
+            if caller.is_ended:  # a reload has removed its token, or changed its profile
+                error = Overloaded("What this client may do has changed meanwhile. Send the request again.")
+                await refuse_with(reply, 503, error, headers=[(b"retry-after", b"1")])
                 return
         version = facts.versions[0] if facts.versions else None
         try:
@@ -216,7 +221,6 @@ class ModernEndpoint:
         # It cannot be reached outside of this request.
         connection = Connection(caller, not_delivered, program)
         self._running.add(connection)
-        caller.active += 1
         try:
             await self._responder.respond(
                 request,
@@ -230,12 +234,11 @@ class ModernEndpoint:
             )
         finally:
             self._running.discard(connection)
-            caller.active -= 1
 
     def cancel_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Cancels the requests of some principals, each given with its profile; subscriptions would never end."""
         for connection in tuple(self._running):
-            if (connection.principal, connection.principal.profile) in principals:
+            if connection.principal.key in principals:
                 connection.cancel_all()
 
     def _schema(self, message: Message, caller: Caller) -> Any:

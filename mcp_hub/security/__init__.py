@@ -12,17 +12,20 @@ from typing import Final
 class Principal(str):
     """The name of a principal, `""` for the anonymous one, with its profile; None: it may reach everything served."""
 
-    __slots__ = ("label", "profile")
+    __slots__ = ("key", "label", "profile")
 
     def __new__(cls, name: str, profile: str | None = None, label: str | None = None) -> Principal:
         """`label` is its name in records, if that differs from `name`."""
         principal = super().__new__(cls, name)
         principal.profile = profile
         principal.label = label
+        principal.key = (name, profile)
         return principal
 
     profile: str | None
     label: str | None
+    key: tuple[str, str | None]
+    """What tells principals apart, its name and profile: with another profile it is another principal."""
 
 
 ANONYMOUS: Final = Principal("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
-from itertools import count
+from itertools import count, islice
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -47,10 +47,11 @@ class Caller:
         self.session_id: str | None = None
         """The id of its session at every replica; None if it has none, or only this process serves it."""
         self.active = 0
-        """POSTs of a principal that are being answered, for which it is not idle."""
+        """Requests that are being answered and calls that are parked: a principal is not idle for them."""
         self._slots: WeakValueDictionary[int, CallerSlot[Any]] = WeakValueDictionary()
         """Where rooms keep something for it."""
-        self._is_ended = False
+        self.is_ended = False
+        """Whether it is gone, so that nothing more may be done or kept for it."""
         self.identify(principal)
         if not is_principal:
             self.label = label or f"session-{next(_numbers)}"
@@ -90,14 +91,14 @@ class Caller:
 
     def holds(self, slot: CallerSlot[Any]) -> bool:
         """Notes that a room keeps something for it; returns False if it has ended, so that nothing may be kept."""
-        if self is not SOLE and not self._is_ended:
+        if self is not SOLE and not self.is_ended:
             self._slots[id(slot)] = slot
-        return not self._is_ended
+        return not self.is_ended
 
     def end(self) -> None:
         """Drops and closes all that rooms keep for it, now and from now on. The sole client never ends."""
         if self is not SOLE:
-            self._is_ended = True
+            self.is_ended = True
             for slot in list(self._slots.values()):
                 slot.drop(self)
 
@@ -174,20 +175,19 @@ class Callers:
 
     def of(self, principal: Principal) -> Caller:
         """Returns the caller that a principal is. It counts as used now."""
-        caller = self._known.get((principal, principal.profile))
+        caller = self._known.get(principal.key)
         if caller is None:
             caller = self._begin(principal)
-        self._known.move_to_end((principal, principal.profile))
+        self._known.move_to_end(principal.key)
         return caller
 
     def _begin(self, principal: Principal) -> Caller:
-        if len(self._known) >= MAX_PRINCIPALS:
-            idle = (former for former in self._known.values() if not former.active)
-            if (longest := next(idle, None)) is not None:
-                self.end(longest.principal)
+        idle = (key for key, former in self._known.items() if not former.active)
+        for longest in tuple(islice(idle, max(len(self._known) + 1 - MAX_PRINCIPALS, 0))):
+            self.end(longest)
         caller = self._expected.pop(principal, None) or Caller(principal, is_principal=True)
         caller.identify(principal)
-        self._known[principal, principal.profile] = caller
+        self._known[principal.key] = caller
         return caller
 
     def named(self, name: str) -> list[Caller]:
@@ -199,7 +199,7 @@ class Callers:
                 self._expected.popitem(last=False)[1].end()
         return known or [self._expected[name]]
 
-    def end(self, principal: Principal) -> None:
-        """Ends the caller of a principal that is gone."""
-        if (caller := self._known.pop((principal, principal.profile), None)) is not None:
+    def end(self, key: tuple[str, str | None]) -> None:
+        """Ends the caller of the principal with a key that is gone."""
+        if (caller := self._known.pop(key, None)) is not None:
             caller.end()

@@ -90,7 +90,7 @@ class ClientSessionPool:
         if not self._pool.has(key):
             self._make_room()
             self._callers[caller] = True
-        return self._pool.lend(key, partial(self._open, caller, capabilities))
+        return self._pool.lend(key, partial(self._open, caller, capabilities), once=caller.is_ended)
 
     def _key(self, caller: Caller, capabilities: Json | None) -> _Key:
         if capabilities is None:

@@ -14,7 +14,8 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.quotas import Backlog, UnreadLimits
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.callers import SOLE, Caller
+from mcp_hub.security import Principal, callers
+from mcp_hub.security.callers import SOLE, Caller, Callers
 from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE
 
@@ -47,6 +48,21 @@ async def test_a_parked_call_of_another_caller_is_unknown_even_by_its_state() ->
             await parked.resume(state, call_of(other), {})
     assert len(parked) == 1
     parked.close()
+
+
+async def test_a_principal_whose_call_is_parked_does_not_end_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "MAX_PRINCIPALS", 1)
+    parked, known = ParkedCalls(asks, lambda _: False, Backlog(UnreadLimits)), Callers()
+    state = await parked.begin(call_of(known.of(Principal("ann"))), None)
+    known.of(Principal("bob"))
+    answers = {key: {"action": "decline"} for key in state["inputRequests"]}
+    retry = call_of(known.of(Principal("ann")))
+    assert await parked.resume(state["requestState"], retry, answers) == {"action": "decline"}
+    known.of(Principal("carol"))
+    assert known.of(Principal("ann")) is not retry.caller
+    await parked.begin(call_of(known.of(Principal("ann"))), None)
+    parked.close()
+    assert not known.of(Principal("ann")).active
 
 
 @pytest.mark.parametrize("token", ["", ".", "x", "x.y", "x.-1", "x.99999999999999999999", "x.\u0661"])

@@ -150,7 +150,7 @@ async def all_has_been_read(attacker: Attacker, *hubs: Engine) -> None:
         for hub in hubs:
             while not hub.used_labels.labels(hub.callers.of(Principal("mark")), 0.0):
                 await asyncio.sleep(0.01)
-            hub.callers.end(Principal("mark"))
+            hub.callers.end(Principal("mark").key)
 
 
 async def test_a_disabled_server_is_not_enabled_by_an_old_change(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_principal_with_another_profile_is_another_caller() -> None:
     assert (wide.profile, narrow.profile) == (None, "readers")
     assert wide is not narrow
     assert {*known.named("ann")} == {wide, narrow}
-    known.end(narrow.principal)
+    known.end(narrow.principal.key)
     assert known.named("ann") == [wide]
     assert known.of(Principal("ann", "readers")) is not narrow
 

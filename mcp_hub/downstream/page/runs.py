@@ -84,7 +84,7 @@ class RunsPart:
     def __init__(self, dispatcher: Dispatcher, tools: ToolsPart) -> None:
         self._dispatcher = dispatcher
         self._tools = tools
-        self._connections: dict[tuple[PageSession, Principal, str | None], Connection] = {}
+        self._connections: dict[tuple[PageSession, tuple[str, str | None]], Connection] = {}
         self._questions: dict[str, Question] = {}
         self._last_id = 0
 
@@ -155,10 +155,10 @@ class RunsPart:
 
     def _connection(self, session: PageSession, principal: Principal) -> Connection:
         """Returns the client that runs of a session as `principal` have; it is the same one for all of them."""
-        key = (session, principal, principal.profile)
+        key = (session, principal.key)
         connection = self._connections.get(key)
         if connection is None:
-            if not any(owner is session for owner, *_ in self._connections):
+            if not any(owner is session for owner, _ in self._connections):
                 session.on_end.append(lambda: self._forget(session))
             connection = self._connections[key] = Connection(Caller(principal), not_delivered)
             connection.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)

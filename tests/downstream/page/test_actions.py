@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import ANONYMOUS
 from mcp_hub.security.callers import SOLE
 from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act, post, refusal, text
 from tests.downstream.page.opened import OpenPage, served_hub
@@ -171,7 +172,7 @@ async def test_an_ended_session_answers_404_to_its_client(tmp_path: Path) -> Non
         await second_client.names("tools/list")
         rows = (await page.found("clients"))["rows"]
         assert len(rows) == 2
-        first = served.app.streamable.sessions.find(client.session["mcp-session-id"], "")
+        first = served.app.streamable.sessions.find(client.session["mcp-session-id"], ANONYMOUS)
         assert first is not None
         client_id = first.caller.label
         await act(page, "end_session", client=client_id)
