@@ -56,8 +56,13 @@ def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_
         asyncio.run(session.call_tool("pid"))
     second = int(asyncio.run(session.call_tool("pid")))
     assert second != first
+    with pytest.raises(CallError) as lost:
+        asyncio.run(session.call_tool("crash"))
+    assert not isinstance(lost.value, StateLost)  # the call was lost, and its error is all that is told
+    third = int(asyncio.run(session.call_tool("pid")))
+    assert third != second
     asyncio.run(session.close())
-    assert not psutil.pid_exists(second)
+    assert not psutil.pid_exists(third)
 
 
 def test_a_call_after_closing_starts_a_new_playwright_session() -> None:
