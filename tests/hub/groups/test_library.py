@@ -189,7 +189,7 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
         hub.groups.create("pids", tools=["*/pid"])
         hub.groups.add("sums", tools=["a/count"])
         hub.groups.remove("all_of_b")
-        hub.groups.reset_for(ALICE, {"sums": True})
+        hub.groups.reset_for(ALICE, {"sums": True, "pids": True})
         notified = Told(hub, SOLE, ALICE)
         await hub.renew(hub.config)
         assert notified.now() == []
@@ -202,7 +202,18 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
         await hub.renew(hub.config.model_copy(update={"groups": ()}))
         assert [group.name for group in hub.groups] == ["pids"]
         assert await notified.soon() == [SOLE, ALICE]
+        assert "a__pid" in names(hub, ALICE)
+        assert "a__pid" not in names(hub)
         assert await call(hub, "a__count", {"steps": 1}) == "counted"
+
+
+async def test_a_group_that_was_dropped_from_the_configuration_comes_back_as_it_is_by_default(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        config, alice = hub.config, a_principal("alice")
+        hub.groups.reset_for(alice, {"sums": True})
+        await hub.renew(config.model_copy(update={"groups": ()}))
+        await hub.renew(config)
+        assert hub.groups.active_for(alice) == hub.groups.active() == ("texts",)
 
 
 async def test_a_group_created_in_place_of_a_removed_one_of_the_configuration_is_the_new_one(tmp_path: Path) -> None:
