@@ -41,6 +41,20 @@ async def test_the_sessions_of_a_principal_end_when_its_owner_is_forgotten(
         await replicas.close()
 
 
+async def test_a_replica_owns_nothing_of_a_principal_that_has_ended(tmp_path: Path) -> None:
+    async with redis_server() as store, Engine(read_config(write_config(tmp_path, {}), {}).config) as hub:
+        replicas = Replicas(store.settings(), Dispatcher(hub))
+        await replicas.begin()
+        ann, bob = map(Principal, ("ann", "bob"))
+        owners = replicas.router._owners
+        for principal in (ann, bob):
+            await owners.begin(replicas.router._ownership(hub.callers.of(principal)))
+        assert len(owners) == 2
+        hub.callers.end(ann)
+        assert len(owners) == 1
+        await replicas.close()
+
+
 async def test_a_principal_of_another_replica_is_listed_nothing_of_its_former_session(tmp_path: Path) -> None:
     file = write_config(tmp_path, {"own": fake(session="client")})
     async with redis_server() as store, Engine(read_config(file, {}).config) as hub, asyncio.timeout(PATIENCE):

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.hub import exposure
+from mcp_hub.hub.composition import config_of
+from mcp_hub.policy.selection import EVERYTHING
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import Caller
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
+from tests.fakes.callers import a_principal
 from tests.fakes.client import FAKE, StdioClient, fake
-from tests.hub.exposure.listing import META, chatting, many, names, tools
+from tests.hub.exposure.listing import CHAT, META, chatting, many, names, tools
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +63,21 @@ async def test_a_short_list_stays_short_for_the_whole_session(tmp_path: Path) ->
         assert await names(client) == FIRST
     async with chatting(tmp_path, {"a": entry}, **ALWAYS) as client:
         assert len(await names(client)) == 31
+
+
+def catalog_of(definitions: list[dict[str, Any]]) -> Catalog:
+    items = [Item(Route("a", TOOLS, tool["name"]), tool["name"], tool) for tool in definitions]
+    return Catalog.build([CatalogSource("a", "a", tuple(items))])
+
+
+async def test_a_short_list_of_an_idle_principal_ends_but_not_one_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposure, "SESSION_LIFE", -1.0)
+    large, small = catalog_of(tools(150, 150)), catalog_of(tools(30, 4))
+    lists = exposure.Exposure(config_of({"servers": {"a": {"command": "x"}}}), EVERYTHING, None, lambda _: large)
+    client = Envelope(client_info={"name": CHAT, "version": "1"})
+    for caller, expected in ((Caller(), 0), (a_principal("ann"), 30)):
+        assert (await lists.listed(large, caller, client)).server_tools == 0
+        assert (await lists.listed(small, caller, client)).server_tools == expected
 
 
 async def test_a_removed_tool_leaves_the_short_list(tmp_path: Path) -> None:
