@@ -39,6 +39,13 @@ async def test_a_log_message_reaches_a_handshake_client_unchanged_before_the_ans
         assert messages(client) == [LOG_PARAMS]
 
 
+async def test_a_modern_server_is_told_the_level_that_its_client_has_set_last(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": asking("--era", "modern")}) as client:
+        for level in ("info", "error"):
+            await client.request("logging/setLevel", {"level": level})
+            assert await client.text("a__level") == level
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_log_messages_below_the_level_are_not_passed_on(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}) as client:
