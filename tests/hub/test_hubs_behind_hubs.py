@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from mcp_hub.config.ancestry import HUB_KEY
+from mcp_hub.protocol.era import HUB_NAME, LATEST_HANDSHAKE
+from tests.downstream.network.visitor import ACCEPT
 from tests.fakes.client import FAKE, HUB, PATIENCE, RpcError, fake, free_port, spawned, write_config
 from tests.fakes.network import network_hub, sdk
 from tests.hub.guarded import COMMAND, LOOK_AGAIN, check, guarded, outermost, script
@@ -229,6 +233,23 @@ async def test_other_clients_and_servers_do_not_see_the_hub_metadata(tmp_path: P
         assert "_meta" not in await client.initialize()
         assert "_meta" not in await client.request("tools/list")
     assert "mcp-hub/hub" not in record.read_text()
+
+
+async def test_a_hub_in_front_of_a_network_hub_is_not_told_the_names_of_its_servers(tmp_path: Path) -> None:
+    port = free_port()
+    servers = {"up": fake(), "circle": {"url": f"http://127.0.0.1:{port}/mcp"}}
+    async with (
+        network_hub(tmp_path, servers, port, list_wait=SHORT) as (hub, base),
+        httpx2.AsyncClient(base_url=base, headers=ACCEPT, timeout=PATIENCE) as http,
+    ):
+        async with asyncio.timeout(PATIENCE):
+            while b"circle: is this hub itself" not in hub.stderr:
+                await asyncio.sleep(LOOK_AGAIN)
+        info = {"name": HUB_NAME, "version": "1"}
+        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": info}
+        answer = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+        told = json.dumps(answer.json()["result"]["_meta"][HUB_KEY])
+        assert "circle" not in told
 
 
 async def test_the_inherited_ancestry_variable_reveals_no_paths(tmp_path: Path) -> None:
