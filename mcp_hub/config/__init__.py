@@ -33,7 +33,7 @@ from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.root_rules import read_policy_keys, read_root_rules
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
 from mcp_hub.config.settings import KeyReading, KeyTable
-from mcp_hub.config.variables import VariableScope, expand_tree
+from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.errors import ConfigError
 
 MAX_FILES: Final = 16
@@ -378,9 +378,10 @@ def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, 
                 layer.tell_replaced(item.at, item.value, earlier, replaced.at, replaced.value)
             origins[name] = layer, item
         part = layer.findings.part()
-        values = default_fields(_expanded_defaults(own, layer.scope, layer.document, part), part, keys.entry)
+        expanded, unresolved = _expanded_defaults(own, layer.scope, layer.document, part)
+        values = default_fields(expanded, part, keys.entry) | {"unresolved": unresolved}
         values_by_layer["" if not part.errors else id(layer)] = {**values_by_layer[""], **own}
-        for name in ("deadlines", "settings"):
+        for name in ("deadlines", "settings", "unresolved"):
             values[name] = {**fields.get(name, {}), **values.get(name, {})}
         fields |= {name: value for name, value in values.items() if value != {}}
         layer.findings.add(part)
@@ -389,15 +390,17 @@ def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, 
 
 def _expanded_defaults(
     defaults: Mapping[str, FieldValue], scope: VariableScope, document: ConfigDocument, findings: Findings
-) -> Fields:
-    """Returns the values of `defaults`. A variable without a value switches off the entries that need it."""
+) -> tuple[Fields, dict[str, CodedText | None]]:
+    """Returns the values of `defaults`, and for each why it has none: entries that need it are switched off."""
     values: dict[str, FieldValue] = {}
-    unresolved: dict[KeyPath, CodedText] = {}
+    unresolved: list[KeyPath] = []
+    explained: dict[str, CodedText | None] = {}
     for name, item in defaults.items():
         value, reasons = expand_tree(item.value, scope, item.at)
         values[name] = msgspec.structs.replace(item, value=value)
-        unresolved |= reasons
-    return Fields(values, findings, scope, document.written, unresolved)
+        unresolved += reasons
+        explained[name] = explain_unresolved(reasons, ())
+    return Fields(values, findings, scope, document.written, unresolved), explained
 
 
 def _config(

@@ -37,6 +37,9 @@ def _scopes(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(scopes))
 
 
+Scopes = Annotated[tuple[str, ...], Before(_scopes)]
+
+
 def port_from(first: int) -> Before:
     """Returns the note for a port of at least `first`."""
 
@@ -77,7 +80,7 @@ class OAuthSettings(Frozen):
     """A key in PEM. With it the hub signs an assertion instead of sending a secret (client credentials only)."""
     signing_algorithm: SigningAlgorithm = "RS256"
     """The algorithm that `private_key` signs with."""
-    scopes: Annotated[tuple[str, ...], Before(_scopes)] = ()
+    scopes: Scopes = ()
     """The scopes that the hub asks for; (): those that the server names."""
     issuer: Annotated[str, After(_address)] | None = None
     """The authorization server that `client_id` belongs to; its secret is sent to no other."""

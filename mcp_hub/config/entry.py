@@ -80,7 +80,7 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
     enabled = fields.read("enabled", bool) is not False and fields.read("disabled", bool) is not True
     off_reason = reading.dialect.off.get(raw.id)
     dialect_reason = None if off_reason is None else CodedText(off_reason, codes.RESTRICTION_FOREIGN)
-    reason = dialect_reason or restriction(raw.values, reading.dialect.keys.entry_names)
+    reason = dialect_reason or restriction(raw.values, reading.dialect.keys.entry_names, reading.scope)
     server = None
     if raw.fault is not None:
         faults.error(raw.at, raw.fault)
@@ -232,7 +232,8 @@ def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[A
 def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     """Returns a server with the values of `default_fields` that it does not set itself. A disabled one is unchanged.
 
-    Entries of the configuration file are read with their defaults already; this is for other servers.
+    It is switched off if a variable in one of these values has no value. Entries of the configuration file are read
+    with their defaults already; this is for other servers.
     """
     if not server.enabled or not defaults:
         return server
@@ -243,7 +244,12 @@ def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
         own_names.discard("connect")  # the hub's own default for such a command
     default_deadlines = {name: value for name, value in defaults.get("deadlines", {}).items() if name not in own_names}
-    values = {name: value for name, value in defaults.items() if name not in {*own_fields, "deadlines", "settings"}}
+    apart = {"deadlines", "settings", "unresolved"}
+    values = {name: value for name, value in defaults.items() if name not in own_fields | apart}
+    own = {*own_fields, *server.settings, *(f"deadlines.{name}" for name in own_names)}
+    for name, reason in defaults.get("unresolved", {}).items():
+        if reason is not None and name not in own:
+            values = {"enabled": False, "disabled_reason": reason, **values}
     values["settings"] = {**defaults.get("settings", {}), **server.settings}
     return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=default_deadlines)})
 

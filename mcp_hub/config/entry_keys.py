@@ -22,6 +22,7 @@ from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, is_remark, only_known
 from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.config.settings import Key, keys_of, restricting
+from mcp_hub.config.variables import VariableScope, expand_tree
 
 KEYS: Final[Mapping[str, Key]] = {
     **keys_of(Server),
@@ -125,20 +126,17 @@ def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings)
     return defaults
 
 
-def restriction(values: Mapping[str, Any], policy_keys: Container[str]) -> CodedText | None:
+def restriction(values: Mapping[str, Any], policy_keys: Container[str], scope: VariableScope) -> CodedText | None:
     """Returns why the entry must stay off, if it has a restriction that no policy keeps.
 
-    Serving it anyway would silently widen what can be reached.
-
-    Args:
-        values: The entry as it is written.
-        policy_keys: The keys that policies implement.
+    Serving it anyway would silently widen what can be reached. So an unclear value counts as `true`, as a variable
+    without a value. `values` are as they are written, `policy_keys` those that policies implement.
     """
     for key, label in RESTRICTIONS.items():
-        if key in policy_keys:
-            continue
         value = values.get(key)
-        if boolean(value.get("enabled") if isinstance(value, dict) else value):
+        value = value.get("enabled") if isinstance(value, dict) else value
+        is_given = key not in policy_keys and value not in (None, "")
+        if is_given and boolean(expand_tree(value, scope, ())[0]) is not False:
             return CodedText(f"{label} ('{key}') cannot be enforced by the hub", codes.RESTRICTION_FOREIGN)
     return None
 

@@ -182,6 +182,9 @@ def read_tools(
         if not isinstance(rules, dict):
             findings.error(key_path, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
             continue
+        for key in ("enabled", "disabled"):
+            if rules.get(key) is not None and boolean(rules[key]) is None:
+                findings.error((*key_path, key), "must be true or false")
         if boolean(rules.get("enabled")) is False or boolean(rules.get("disabled")):
             disabled_names.append(name)
         values = {
@@ -225,7 +228,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     """Reads the fields of a Server that are rules. Keys that the entry does not have are absent."""
     values: dict[str, Any] = {"filters": read_filters(fields)}
     presets = fields.mapping("preset")
-    tools = fields.get("tools")
+    tools = fields.resolved("tools")
     disabled_names: tuple[str, ...] = ()
     if tools is not None or presets:
         raw_rules = tools.value if tools is not None else {}
@@ -241,9 +244,9 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     add_refused(values, disabled_names)
     if "tags" in fields:
         values["tags"] = fields.read("tags", tuple[str, ...]) or ()
-    if (field := fields.get("postprocess")) is not None:
+    if (field := fields.resolved("postprocess")) is not None:
         values["postprocess"] = read_steps(field.value, field.at, findings)
-    if (field := fields.get("health")) is not None:
+    if (field := fields.resolved("health")) is not None:
         values["health"] = read_model(HealthSettings, field.value, field.at, findings)
     return {name: value for name, value in values.items() if value is not None}
 
@@ -256,16 +259,12 @@ def add_refused(values: dict[str, Any], tools: Sequence[str]) -> None:
 
 
 def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Findings) -> dict[str, Any]:
-    """Reads the keys of policies. Returns {name: setting} for those that the entry has.
-
-    A key with a variable without a value is left out, as the entry is switched off for it.
-    """
+    """Reads the keys of policies. Returns {name: setting} for those that the entry has."""
     reading = KeyReading(findings, fields.scope)
     settings: dict[str, Any] = {}
     for key in keys:
-        field = fields.get(key.name)
-        if field is not None and not fields.is_unresolved(field.at):
-            setting = key.read(field, reading)
-            if setting is not None:
-                settings[key.name] = setting
+        field = fields.resolved(key.name)
+        setting = None if field is None else key.read(field, reading)
+        if setting is not None:
+            settings[key.name] = setting
     return settings

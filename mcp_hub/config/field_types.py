@@ -6,6 +6,7 @@ Texts such as `30` and `yes` are accepted as numbers and booleans, because a var
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from types import UnionType
@@ -156,8 +157,6 @@ def _chain(first: Check, second: Check) -> Check:
 
 
 def _bounds(meta: msgspec.Meta) -> Check:
-    pattern = None if meta.pattern is None else re.compile(meta.pattern)
-
     def check(value: Any) -> Any:
         # Negated, so that NaN is outside of every bound.
         if meta.ge is not None and not value >= meta.ge:
@@ -168,8 +167,6 @@ def _bounds(meta: msgspec.Meta) -> Check:
             _refuse(f"must be {meta.le:g} or less")
         if meta.min_length is not None and len(value) < meta.min_length:
             _refuse(f"must have at least {meta.min_length}")
-        if pattern is not None and pattern.search(value) is None:
-            _refuse(f"string should match pattern '{meta.pattern}'")
         return value
 
     return check
@@ -214,14 +211,14 @@ def _number(value: Any) -> float:
 
 
 def _path(value: Any) -> Path:
+    if value == "":
+        _refuse("must not be empty")
     return Path(value) if isinstance(value, str | Path) else _refuse("must be a path")
 
 
 def _secret(value: Any) -> SecretStr:
-    if isinstance(value, SecretStr):
-        return value
     if hasattr(value, "get_secret_value"):
-        value = value.get_secret_value()  # a secret type of another library
+        value = value.get_secret_value()  # also a secret type of another library
     return SecretStr(_text(value))
 
 
@@ -325,8 +322,8 @@ def parse_duration(value: Any) -> float:
             # The text is not quoted, as it may come from a variable.
             raise ValueError("not a duration; write 30, '30s', '20m' or '500ms'")
         value = float(match[1]) * _UNIT_SECONDS[match[2] or "s"]
-    if not 0 < value < float("inf"):
-        raise ValueError("a duration must be greater than zero")
+    if not 0 < value <= sys.float_info.max:
+        raise ValueError("a duration must be greater than zero, and finite")
     return float(value)
 
 
@@ -359,7 +356,7 @@ def parse_description_length(value: Any) -> DescriptionLength:
         length: DescriptionLength = value
         return length
     try:
-        tokens = 0 if isinstance(value, bool) else _integer(value)
+        tokens = _integer(value)
     except ValidationError:
         tokens = 0
     if tokens < 1:
@@ -367,11 +364,7 @@ def parse_description_length(value: Any) -> DescriptionLength:
     return tokens
 
 
-def _optional_length(value: Any) -> DescriptionLength | None:
-    return None if value is None else parse_description_length(value)
-
-
 Duration = Annotated[float, Before(parse_duration)]
 OptionalDuration = Annotated[float | None, Before(parse_optional_duration)]
 Size = Annotated[int, Before(parse_size)]
-DescriptionLimit = Annotated[Any, Before(_optional_length)]
+DescriptionLimit = Annotated[Any, Before(parse_description_length)] | None

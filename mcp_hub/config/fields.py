@@ -55,6 +55,11 @@ class Fields:
         field = self.values.get(name)
         return None if field is None or field.value is None else field
 
+    def resolved(self, name: str) -> FieldValue | None:
+        """Returns the same; None also if a variable in it has no value, which switches the entry off."""
+        field = self.get(name)
+        return None if field is None or self.is_unresolved(field.at) else field
+
     def inner(self, values: Mapping[str, FieldValue]) -> Fields:
         """Returns Fields for other keys, with the same findings and scope."""
         return Fields(values, self._findings, self.scope, self._written, self._unresolved)
@@ -127,12 +132,9 @@ class Fields:
     def path(self, name: str) -> Path | None:
         """Reads a path. Reports an error if it is empty or not a text."""
         text = self.text(name)
-        if text is None:
-            return None
-        if not text:
+        if text == "":
             self.error(self.values[name].at, "must not be empty")
-            return None
-        return self.scope.path(text)
+        return self.scope.path(text) if text else None
 
     def mapping(self, name: str, *, pairs: bool = False) -> dict[str, FieldValue] | None:
         """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP).

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from mcp_hub import codes
-from mcp_hub.config.credentials import is_loopback, port_from
+from mcp_hub.config.credentials import Scopes, is_loopback, port_from
 from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, ValidationError, parse_duration
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, only_known
@@ -48,13 +48,8 @@ def _check_web_address(value: str) -> str:
     return value
 
 
-def _split_words(value: Any) -> Any:
-    return value.split() if isinstance(value, str) else value
-
-
 WebAddress = Annotated[str, After(_check_web_address)]
 """A URL with https, or with http to this machine."""
-Scopes = Annotated[tuple[Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], Before(_split_words)]
 
 
 class Jwt(Frozen):

@@ -24,7 +24,7 @@ from mcp_hub.config.entry_rules import (
     ToolRules,
     Validation,
 )
-from mcp_hub.config.field_types import After, Duration, OptionalDuration, SecretStr, Size, Synonyms
+from mcp_hub.config.field_types import After, Duration, SecretStr, Size, Synonyms
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
     ExposeSettings,
@@ -297,7 +297,7 @@ class Config(Frozen):
     """What happens if two tools or prompts have the same exposed name, or two skills the same URI.
     `keep_first` (or `skip`) leaves it out, `override` leaves the first out. `rename` gives it a name with a hash,
     `prefix` one with its server's name. `raise` leaves it out and makes `check` fail."""
-    list_wait: OptionalDuration = None
+    list_wait: Duration | None = None
     """How long the first list waits for servers that are still connecting and have no kept catalog. By default as
     long as the client waits for a list after its start: Codex 0.6 s, Claude Code 1.2 s, most 10 s; but never for a
     server that did not come in time at the last start."""

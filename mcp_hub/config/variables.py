@@ -270,7 +270,7 @@ def explain_unresolved(reasons: Mapping[KeyPath, CodedText], entry: KeyPath) -> 
     """
     key_paths: dict[CodedText, list[str]] = {}
     for at, reason in reasons.items():
-        key_paths.setdefault(reason, []).append(dotted(at[len(entry) :]))
+        key_paths.setdefault(reason, []).append(dotted(at[len(entry) :] if at[: len(entry)] == entry else at))
     text = "; ".join(f"{reason} ({', '.join(at)})" for reason, at in key_paths.items())
     return CodedText(text, next(iter(key_paths)).code) if key_paths else None
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mcp_hub.config.models import Server
+from mcp_hub.library.server_entries import with_server
 from mcp_hub.policy.presentation import DESCRIPTIONS, SCHEMAS
-from tests.config.written import only, plain, read, refused, servers, switched_off
+from tests.config.written import only, plain, read, refused, servers, switched_off, write
 
 UNREADABLE = f"/{'x' * 300}"
 """A path that is too long to be looked at, also for root; one in the directory of another user fails likewise."""
@@ -429,6 +431,65 @@ def test_what_a_word_switches_off_stays_off(tmp_path: Path, word: str) -> None:
     assert server.filters["tools"].deny == ("t",)
 
 
-@pytest.mark.parametrize("word", ["true", "'yes'", "'on'", "{enabled: '1'}"])
+@pytest.mark.parametrize(
+    "word", ["true", "'yes'", "'on'", "{enabled: '1'}", "'${ON}'", "{enabled: '${ON}'}", "'${UNSET}'", "perhaps"]
+)
 def test_a_restriction_of_another_host_that_is_on_in_any_word_disables_its_entry(tmp_path: Path, word: str) -> None:
-    assert not only(tmp_path, f"servers: {{a: {{command: x, quarantined: {word}}}}}").enabled
+    text = f"servers: {{a: {{command: x, quarantined: {word}}}}}"
+    assert not only(tmp_path, text, environ={"ON": "yes"}).enabled
+
+
+@pytest.mark.parametrize("word", ["false", "'no'", "''", "{image: x}", "{enabled: 0}", "'${OFF}'"])
+def test_a_restriction_of_another_host_that_is_off_leaves_its_entry_on(tmp_path: Path, word: str) -> None:
+    text = f"servers: {{a: {{command: x, isolation: {word}}}}}"
+    assert only(tmp_path, text, environ={"OFF": "off"}).enabled
+
+
+@pytest.mark.parametrize("key", ["enabled", "disabled"])
+@pytest.mark.parametrize("word", ["perhaps", "''", "[]", "2"])
+def test_a_tool_is_not_served_by_an_unclear_word_for_switched_off(tmp_path: Path, word: str, key: str) -> None:
+    (line,) = refused(tmp_path, f"servers: {{a: {{command: x, tools: {{t: {{{key}: {word}}}}}}}}}")
+    assert line.startswith(f"servers.yaml:1: servers.a.tools.t.{key}: ")
+
+
+@pytest.mark.parametrize(
+    "rule", ["tools: {t: {timeout: '${UNSET}'}}", "tools: {t: {enabled: '${UNSET}'}}", "health: '${UNSET}'",
+             "postprocess: ['${UNSET}']"]
+)  # fmt: skip
+def test_a_rule_with_an_unset_variable_switches_off_its_entry_alone(tmp_path: Path, rule: str) -> None:
+    found = servers(tmp_path, f"servers: {{a: {{command: x, {rule}}}, b: {{command: x}}}}")
+    assert [found["a"].enabled, found["b"].enabled] == [False, True]
+    assert "UNSET is not set" in (found["a"].disabled_reason or "")
+
+
+def test_an_unset_variable_in_defaults_switches_off_servers_of_folders_and_programs_that_need_it(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "command: x", "tools/mcp/plain.yaml")
+    write(tmp_path, "{command: x, allow: [roots], timeout: 2, limits: 1}", "tools/mcp/own.yaml")
+    text = "{defaults: {allow: ['${A}'], timeout: '${T}', limits: '${L}'}, servers: {a: {command: x}}}"
+    config = read(tmp_path, text).config
+    added = with_server(Server(id="added", transport="stdio", command="x", namespace="added"), config)
+    found = {server.id: server for server in added.servers}
+    assert {id: server.enabled for id, server in found.items()} == {
+        "a": False, "plain": False, "own": True, "added": False,
+    }  # fmt: skip
+    assert "defaults.allow" in (found["a"].disabled_reason or "")
+    assert "defaults.allow" in (found["added"].disabled_reason or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("web: {timeout: BIG}", "web.timeout"),
+        ("list_wait: BIG", "list_wait"),
+        ("list_wait: 'off'", "list_wait"),
+        ("call_log: {file: ''}", "call_log.file"),
+        ("pins: {file: '${EMPTY}'}", "pins.file"),
+        ("listen: {tls: {cert: c.pem, key: ''}}", "listen.tls.key"),
+    ],
+)
+def test_a_value_that_can_mean_nothing_is_refused_with_its_key(tmp_path: Path, text: str, key: str) -> None:
+    text = text.replace("BIG", "1" + "0" * 400)
+    (line,) = refused(tmp_path, f"{text}\nservers: {{a: {{command: x}}}}", environ={"EMPTY": ""})
+    assert line.startswith(f"servers.yaml:1: {key}: ")
