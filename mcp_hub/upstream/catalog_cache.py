@@ -130,7 +130,8 @@ class CatalogCache:
     async def close(self) -> None:
         """Tries once more, for a bounded time, to save what could not be saved, and deletes the oldest files."""
         await self._writes.close()
-        await asyncio.to_thread(self._delete_oldest)
+        with contextlib.suppress(RuntimeError):  # a program that ends has no threads any more: the next run deletes
+            await asyncio.to_thread(self._delete_oldest)
 
     def _delete_oldest(self) -> None:
         try:
