@@ -205,15 +205,14 @@ def _check_names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrinci
     return principals
 
 
-def _check_networks(proxies: tuple[str, ...]) -> tuple[str, ...]:
-    for proxy in proxies:
-        try:
-            if proxy != UNIX:
-                ipaddress.ip_network(proxy, strict=False)
-        except ValueError:
-            text = f"{proxy!r} is not an address or network, such as 10.0.0.5 or 10.0.0.0/24, nor {UNIX!r}"
-            raise ValueError(text) from None
-    return proxies
+def _check_network(proxy: str) -> str:
+    try:
+        if proxy != UNIX:
+            ipaddress.ip_network(proxy, strict=False)
+    except ValueError:
+        text = f"is not an address or network, such as 10.0.0.5 or 10.0.0.0/24, nor {UNIX!r}"
+        raise ValueError(text) from None
+    return proxy
 
 
 def _check_host(host: str) -> str:
@@ -266,7 +265,7 @@ class Listen(Frozen):
     """Further values of `Host`, as `name` or `name:port`. On loopback and all addresses `localhost` is accepted too."""
     allowed_origins: tuple[str, ...] = ()
     """Further accepted values of `Origin`, as `scheme://host[:port]`."""
-    trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
+    trusted_proxies: tuple[Annotated[str, After(_check_network)], ...] = ()
     """Addresses or networks of reverse proxies, or `unix`, whose forwarded addresses count in records and limits."""
     max_body: Size = 4 * 1024 * 1024
     """The largest request."""

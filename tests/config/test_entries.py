@@ -493,3 +493,10 @@ def test_a_value_that_can_mean_nothing_is_refused_with_its_key(tmp_path: Path, t
     text = text.replace("BIG", "1" + "0" * 400)
     (line,) = refused(tmp_path, f"{text}\nservers: {{a: {{command: x}}}}", environ={"EMPTY": ""})
     assert line.startswith(f"servers.yaml:1: {key}: ")
+
+
+def test_a_wrong_address_of_a_proxy_is_not_quoted_as_it_may_come_from_a_variable(tmp_path: Path) -> None:
+    text = "listen: {trusted_proxies: [unix, '${TOKEN}']}\nservers: {a: {command: x}}"
+    (line,) = refused(tmp_path, text, environ={"TOKEN": "a-secret-in-the-wrong-place"})
+    assert line.startswith("servers.yaml:1: listen.trusted_proxies[1]: ")
+    assert "a-secret" not in line
