@@ -154,6 +154,17 @@ async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
         await toolkit.remove_mcp_servers([1])  # type: ignore[list-item]
 
 
+async def test_the_groups_of_a_hub_name_no_tools_of_clients_that_are_elsewhere(
+    toolkit: Toolkit, client: StdIOStatefulClient
+) -> None:
+    toolkit.create_tool_group("mixed", "Here and elsewhere.", active=True)
+    await toolkit.register_mcp_client(client, group_name="mixed", enable_funcs=["echo"])
+    toolkit.register_tool_function(lambda: text_response("here"), "mixed", func_name="here")
+    assert await text(toolkit, "here") == "here"
+    assert await text(toolkit, "echo", text="x") == "x"
+    assert [group.tools for group in toolkit.hub.config.groups] == [("local/here",)]
+
+
 async def test_a_client_can_return_raw_results_and_a_single_function(
     toolkit: Toolkit, client: StdIOStatefulClient
 ) -> None:

@@ -281,7 +281,8 @@ def with_tools(
     `hub` serves the toolkit's functions; `clients` are its MCP clients on that hub, by the ids of their servers.
     """
     functions = functions_of(config)
-    settings = tuple(_settings(group, tools, None if functions is None else functions.id) for group in groups)
+    ids = {server.id for server in config.servers}
+    settings = tuple(_settings(group, tools, None if functions is None else functions.id, ids) for group in groups)
     other_groups = tuple(group for group in config.groups if group.name not in former_groups)
     servers = tuple(
         _with_rules(server, clients[server.id].registered, hub) if server.id in clients else server
@@ -290,7 +291,8 @@ def with_tools(
     return config.model_copy(update={"groups": (*other_groups, *settings), "servers": servers})
 
 
-def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSettings:
+def _settings(group: ToolGroup, tools: Tools, functions: str | None, servers: Collection[str]) -> GroupSettings:
+    """Returns a group with those of its tools that `servers` have: a client may have a hub of its own."""
     members = [tool for tool in tools if tool.group == group.name]
     addresses = [
         (functions, tool.name) if tool.remote is None else (tool.mcp_name, tool.remote.name) for tool in members
@@ -300,7 +302,7 @@ def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSet
         description=group.description,
         notes=group.notes,
         active=group.active,
-        tools=tuple(f"{server}/{glob.escape(name)}" for server, name in addresses if server is not None),
+        tools=tuple(f"{server}/{glob.escape(name)}" for server, name in addresses if server in servers),
     )
 
 
