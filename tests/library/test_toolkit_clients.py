@@ -154,6 +154,15 @@ async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
         await toolkit.remove_mcp_servers([1])  # type: ignore[list-item]
 
 
+async def test_names_that_a_client_does_not_have_are_told_with_the_nearest_one(
+    toolkit: Toolkit, client: StdIOStatefulClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    await toolkit.register_mcp_client(client, disable_funcs=["ech"], preset_kwargs_mapping={"add": {"b": 1}})
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "ech; did you mean echo?" in warning
+    assert "HUB-124" in warning
+
+
 async def test_the_groups_of_a_hub_name_no_tools_of_clients_that_are_elsewhere(
     toolkit: Toolkit, client: StdIOStatefulClient
 ) -> None:

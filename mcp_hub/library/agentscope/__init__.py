@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
+from mcp_hub.codes import with_code
+from mcp_hub.config.findings import nearest
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.library import Hub
@@ -34,6 +36,7 @@ from mcp_hub.library.agentscope.tool_groups import GroupRegistry, SkillRegistry,
 from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.portal import Closable
 from mcp_hub.library.server_entries import with_changes
+from mcp_hub.policy.rule_names import UnmatchedName
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
 from mcp_hub.servers.local.tool_results import ToolResponse
@@ -342,6 +345,9 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
             await mcp_client.unfilter()
         try:
             names = [tool.name for tool in await mcp_client.list_tools()]
+            for name in sorted({*(enabled or ()), *disabled, *(preset_kwargs_mapping or {})}.difference(names)):
+                unmatched = UnmatchedName("register_mcp_client", name, hint=nearest(name, names))
+                log.warning("%s: %s", unmatched.key, with_code(unmatched.text))
             functions = {
                 name: await function_of(mcp_client, name, wrap_tool_result, execution_timeout)
                 for name in names
