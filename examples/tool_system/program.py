@@ -1,7 +1,8 @@
 """The requirements of a tool system, section by section, on the files beside this program.
 
 SEARCH_URL and SEARCH_KEY say where the search engine of `tools/native` is, REMOTE_URL and REMOTE_KEY the MCP server of
-`tools/mcp/remote.yaml`, DEMO_PYTHON and DEMO_SERVER (examples/demo_server.py) that of `tools/mcp/demo.yaml`.
+`tools/mcp/remote.yaml`. DEMO_PYTHON and DEMO_SERVER say what `tools/mcp/demo.yaml` starts in place of
+`python examples/demo_server.py`.
 """
 
 import asyncio

@@ -46,10 +46,11 @@ export class Masthead {
   draw(topics) {
     const { state } = this.#store;
     if (state !== null) {
-      const ready = state.servers.filter((server) => server.state === "ready").length;
+      const served = state.servers.filter((server) => server.state !== "disabled");
+      const ready = served.filter((server) => server.state === "ready").length;
       const { totals } = state;
       setText(this.#version, state.version);
-      setText(this.#figures.servers, `${count(ready)} of ${count(state.servers.length)}`);
+      setText(this.#figures.servers, `${count(ready)} of ${count(served.length)}`);
       setText(this.#figures.tools, count(totals.tools));
       setText(this.#figures.tokens, short(totals.tokens));
       setText(this.#figures.calls, short(totals.calls));
