@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from mcp_hub.config.models import Config
+from mcp_hub.downstream import Connection, not_delivered
+from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import UnknownName, UpstreamAnswered
 from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
@@ -23,7 +25,7 @@ from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import Principal, callers
 from mcp_hub.security.callers import SOLE, Caller
 from tests.fakes.callers import a_principal
-from tests.fakes.client import PATIENCE, fake, write_config
+from tests.fakes.client import ENVELOPE, PATIENCE, fake, write_config
 from tests.hub.groups.hearing import GROUPS, RESET
 
 pytestmark = pytest.mark.anyio
@@ -143,6 +145,18 @@ async def test_a_group_whose_server_is_away_stays_as_its_caller_has_switched_it(
         await hub.catalogs.built_for(carol)
         assert {"a__add", "b__pid"} <= set(names(hub, carol))
         assert "b__pid" not in names(hub)
+
+
+async def test_a_modern_request_in_a_session_chooses_for_the_principal_and_not_for_the_session(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        principal, dispatcher = Principal("alice"), Dispatcher(hub)
+        session = Connection(Caller(principal), not_delivered)
+        for era, meta, expected in (("modern", {"_meta": ENVELOPE}, "sums"), ("handshake", {}, "all_of_b")):
+            params = {"name": RESET, "arguments": {expected: True}, **meta}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            assert "result" in await dispatcher.answer(session, request, not_delivered, era)
+        assert hub.groups.active_for(hub.callers.of(principal)) == ("sums",)
+        assert hub.groups.active_for(session.caller) == ("all_of_b",)
 
 
 async def test_group_state_dicts_have_the_format_of_a_toolkit(tmp_path: Path) -> None:
