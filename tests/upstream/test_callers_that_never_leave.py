@@ -45,3 +45,12 @@ async def test_principals_that_could_be_asked_are_forgotten(monkeypatch: pytest.
     for caller in seen:
         registry.introduce(caller, asker, "modern")
     assert [registry.of(caller) is asker for caller in (session, *seen)] == [True, True, False, True, True, True]
+
+
+async def test_a_session_of_a_caller_declares_what_this_caller_can_be_asked() -> None:
+    registry, first, second = ClientRegistry(expected=False), Caller(), Caller()
+    registry.introduce(first, UnreachableRespondent({"roots": {}}), "handshake")
+    registry.introduce(second, UnreachableRespondent({"sampling": {}}), "handshake")
+    assert [set(await registry.own_capabilities(SERVER, caller)) for caller in (first, second)] == [
+        {"roots"}, {"sampling"}
+    ]  # fmt: skip

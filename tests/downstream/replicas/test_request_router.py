@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.downstream import Connection, not_delivered
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.replicas import Replicas
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
+from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
 from mcp_hub.protocol.skill_entries import READ_DIRECTORY
 from mcp_hub.security import Principal, callers
-from tests.fakes.client import PATIENCE, fake, write_config
+from tests.fakes.client import ENVELOPE, PATIENCE, fake, write_config
 from tests.fakes.redis_server import redis_server
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +74,26 @@ async def test_a_principal_of_another_replica_is_listed_nothing_of_its_former_se
         ownership.let_go()
         assert hub.catalogs.of(ann).names(TOOLS) == before
         await replicas.close()
+
+
+async def test_only_the_principal_that_another_replica_owns_has_to_listen_again(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, {}), {}).config
+    params = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    async with Engine(config) as hub, asyncio.timeout(PATIENCE):
+        dispatcher, acknowledged = Dispatcher(hub), asyncio.Queue[Message]()
+        stays, gone = [hub.callers.of(Principal(name)) for name in ("ann", "bob")]
+        listening = []
+        for caller in (stays, gone):  # one that were ended by mistake would be the first to end
+            connection = Connection(caller, not_delivered)
+            answer = dispatcher.answer(connection, request, acknowledged.put_nowait, "modern")
+            listening.append(asyncio.create_task(answer))
+            await acknowledged.get()
+        dispatcher.end_listening(gone)
+        await listening[1]
+        assert not listening[0].done()
+        dispatcher.end_listening(stays)
+        await listening[0]
 
 
 async def test_the_owner_gets_the_requests_for_servers_with_a_session_of_each_client_alone(tmp_path: Path) -> None:

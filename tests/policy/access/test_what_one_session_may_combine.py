@@ -16,6 +16,7 @@ from mcp_hub.policy.data_flow import FlowPolicy, FlowRefused, FlowSettings, Labe
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.callers import Caller
 from mcp_hub.store import StoreUnavailable
 from tests.fakes.callers import a_principal
 from tests.fakes.client import PATIENCE, fake, hub, write_config
@@ -153,3 +154,12 @@ def test_labels_from_another_replica_do_not_revive_those_that_have_expired() -> 
     assert used.labels(alice, 40.0) == {"reads_untrusted"}
     used.merge(alice, 110.0, frozenset({"writes_external"}), 60.0)
     assert used.labels(alice, 50.0) == {"reads_untrusted", "writes_external"}
+
+
+def test_a_caller_has_only_the_labels_that_it_has_used_itself() -> None:
+    used, ann, bob = UsedLabels(), a_principal("ann"), a_principal("bob")
+    used.note(ann, 1.0, frozenset({"reads_private"}))
+    used.note(bob, 1.0, frozenset({"reads_untrusted"}))
+    assert used.labels(ann, 0.0) == {"reads_private"}
+    assert used.labels(bob, 0.0) == {"reads_untrusted"}
+    assert used.labels(Caller(ann.principal), 0.0) == frozenset()
