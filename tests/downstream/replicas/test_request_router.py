@@ -52,7 +52,7 @@ async def test_a_replica_owns_nothing_of_a_principal_that_has_ended(tmp_path: Pa
         for principal in (ann, bob):
             await owners.begin(replicas.router._ownership(hub.callers.of(principal)))
         assert len(owners) == 2
-        hub.callers.end(ann)
+        hub.callers.end(ann.key)
         assert len(owners) == 1
         await replicas.close()
 
