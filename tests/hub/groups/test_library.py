@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config
 from mcp_hub.downstream import Connection, not_delivered
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -21,7 +22,7 @@ from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import Call
 from mcp_hub.policy.group import GroupInactive
 from mcp_hub.protocol.era import Envelope
-from mcp_hub.protocol.kinds import TOOLS, Kind
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS, Kind
 from mcp_hub.security import Principal, callers
 from mcp_hub.security.callers import SOLE, Caller
 from tests.fakes.callers import a_principal
@@ -157,6 +158,13 @@ async def test_a_modern_request_in_a_session_chooses_for_the_principal_and_not_f
             assert "result" in await dispatcher.answer(session, request, not_delivered, era)
         assert hub.groups.active_for(hub.callers.of(principal)) == ("sums",)
         assert hub.groups.active_for(session.caller) == ("all_of_b",)
+
+
+async def test_a_resource_of_a_server_that_the_profile_of_a_caller_has_not_is_not_reached(tmp_path: Path) -> None:
+    async with running(tmp_path, profiles={"only_b": {"tools": ["b/*"]}}) as hub:
+        route = Route("a", RESOURCES, "x:one")
+        assert hub.reaches(route, BOB)
+        assert not hub.reaches(route, a_principal("carol", "only_b"))
 
 
 async def test_group_state_dicts_have_the_format_of_a_toolkit(tmp_path: Path) -> None:
