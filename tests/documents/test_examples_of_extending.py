@@ -132,7 +132,7 @@ def test_the_documented_policy_test_passes_with_the_policy_and_fails_without_it(
     ("entry", "said"),
     [
         ({"hiden": {"tools": ["echo"]}}, "servers.up.hiden is not known; did you mean 'hidden'?"),
-        ({"hidden": {"tols": ["echo"]}}, "servers.up.hidden.tols is not known; did you mean 'tools'?"),
+        ({"hidden": {"tols": ["echo"]}}, "servers.up.hidden.tols: is not known; did you mean 'tools'?"),
         ({"hidden": {"tools": 3}}, "servers.up.hidden.tools: must be a list"),
     ],
 )
