@@ -124,6 +124,6 @@ async def unknown(client: StdioClient, name: str) -> bool:
 
 def test_allow_over_network_applies_only_to_machine_access_servers_and_restarts_none(tmp_path: Path) -> None:
     (server,) = load_config(write_config(tmp_path, {"up": {"command": "x", "allow_over_network": True}})).servers
-    assert not server.enabled
+    assert not server.allow_over_network  # `check` warns that it does nothing here
     assert shell().connection == shell(allow_over_network=True).connection
     assert json.loads(shell().connection)["builtin"] == "shell"

@@ -374,4 +374,4 @@ async def test_other_clients_are_asked_again_once_a_cancelled_call_is_answered(t
 def test_a_server_whose_allow_names_an_unknown_capability_is_switched_off(tmp_path: Path) -> None:
     (server,) = load_config(write_config(tmp_path, {"a": asking(allow=["everything"])})).servers
     assert not server.enabled
-    assert server.disabled_reason == "allow: must be a list of sampling, elicitation, roots"
+    assert server.disabled_reason == "allow[0]: must be one of sampling, elicitation, roots"
