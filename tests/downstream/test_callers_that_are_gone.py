@@ -36,7 +36,7 @@ def counted() -> Counter[type]:
     """The objects of the hub and the containers that exist, by type."""
     gc.collect()
     kinds = [type(thing) for thing in gc.get_objects()]
-    return Counter(kind for kind in kinds if kind in CONTAINERS or kind.__module__.startswith("mcp_hub"))
+    return Counter(kind for kind in kinds if kind in CONTAINERS or str(kind.__module__).startswith("mcp_hub"))
 
 
 async def uses_the_hub(visitor: Visitor, number: int) -> None:
