@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Error, Locator, Page, async_playwright, expect
 
 from mcp_hub.servers.builtin.chromium import find
 from tests.downstream.network.visitor import Visitor, network_hub, visiting
@@ -98,8 +98,14 @@ class Looker:
         control = (within or self.page).get_by_role("button", name=button, exact=True)
         async with asyncio.timeout(PATIENCE):
             await control.click()
-            while await self.page.evaluate("lastClick?.defaultPrevented"):
+            while await self._ignored_a_click():
                 await control.click()
+
+    async def _ignored_a_click(self) -> bool:
+        try:
+            return bool(await self.page.evaluate("lastClick?.defaultPrevented"))
+        except Error:  # the click has led to another page
+            return False
 
     async def confirm(self, button: str) -> None:
         """Confirms the action that a dialog asks about, and waits until it is done."""
