@@ -48,7 +48,7 @@ PIECE_SECONDS: Final = 0.01
 """Seconds a build may take in one piece. The rest is done in slices, while callers see the previous catalog."""
 
 CallerFilter = Callable[[Caller], bool]
-"""Returns whether a change concerns a caller, given by its key."""
+"""Returns whether a change concerns a caller."""
 Watcher = Callable[[frozenset[Kind], CallerFilter], None]
 """Called with the kinds of lists that have changed, and the callers for whom they have."""
 Visible = Callable[[Route, str | None], bool]
@@ -349,7 +349,7 @@ class Catalogs:
         keeps_names, self._is_new_generation = self.is_in_use and not self._is_new_generation, False
         catalog = yield from self._merge(None, (), previous if keeps_names else None, previous)
         callers = {caller for upstream in self._upstreams.values() for caller in upstream.caller_lists.all}
-        requested = self._requested.union(profile for key in callers if (profile := key.profile) is not None)
+        requested = self._requested.union(caller.profile for caller in callers if caller.profile is not None)
         requested -= set(former_profiles)
         profile_catalogs: dict[str, Catalog] = {}
         for name in (*former_profiles, *requested):

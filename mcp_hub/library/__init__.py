@@ -47,6 +47,7 @@ from mcp_hub.servers.local.local_tool import LocalTool
 T = TypeVar("T")
 
 MAX_TOLD: Final = 1000
+"""Names that several tools have, of which the log is told once."""
 
 
 class HubGroups:

@@ -65,7 +65,7 @@ class ClientRows:
         """By principal; None for admins, who see all."""
         self._version = 0
         self._rows: WeakKeyDictionary[Connection, tuple[Any, Json]] = WeakKeyDictionary()
-        """Caller -> the envelope that its row was made from, and the row."""
+        """The envelope that the row of each client was made from, and the row."""
         self._connections: WeakValueDictionary[str, Connection] = WeakValueDictionary()
         """Id of a row -> the client that it shows."""
 

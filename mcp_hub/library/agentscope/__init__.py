@@ -346,7 +346,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry, TaskRegistry, Closable
         try:
             names = [tool.name for tool in await mcp_client.list_tools()]
             for name in sorted({*(enabled or ()), *disabled, *(preset_kwargs_mapping or {})}.difference(names)):
-                unmatched = UnmatchedName("register_mcp_client", name, hint=nearest(name, names))
+                unmatched = UnmatchedName("register_mcp_client", name, owner="client", hint=nearest(name, names))
                 log.warning("%s: %s", unmatched.key, with_code(unmatched.text))
             functions = {
                 name: await function_of(mcp_client, name, wrap_tool_result, execution_timeout)
