@@ -97,7 +97,7 @@ def test_every_page_of_the_documentation_is_in_its_index() -> None:
 
 def test_the_readme_has_at_most_200_lines_and_shows_scripts_serve_and_scripts_test() -> None:
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 200
+    assert len(text.splitlines()) <= 150
     (block,) = (block for block in FENCE.findall(text) if "scripts/test" in block)
     commands = [line.partition("#")[0].strip() for line in block.splitlines()[1:-1]]
     assert commands == ["scripts/serve", "scripts/test"]
